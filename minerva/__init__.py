@@ -1,0 +1,40 @@
+"""Minerva: MPO, V-MPO and PPO for continuous control.
+
+>>> import minerva
+>>> result = minerva.train("ppo", "Pendulum-v1")
+>>> policy = minerva.load_policy(result.folder)
+>>> action = policy.act(observation)
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minerva.api import evaluate as evaluate
+    from minerva.api import train as train
+    from minerva.policy import Policy as Policy
+    from minerva.policy import load_policy as load_policy
+    from minerva.trainers.ppo.agent import PPOAgent as PPOAgent
+    from minerva.trainers.ppo.config import PPOConfig as PPOConfig
+    from minerva.trainers.ppo.trainer import PPOTrainer as PPOTrainer
+
+__version__ = "0.1.0"
+
+# Imported when first used: acting with a trained policy needs no simulator, and `minerva --help` no torch.
+_HOMES = {
+    "train": "minerva.api",
+    "evaluate": "minerva.api",
+    "load_policy": "minerva.policy",
+    "Policy": "minerva.policy",
+    "PPOAgent": "minerva.trainers.ppo.agent",
+    "PPOConfig": "minerva.trainers.ppo.config",
+    "PPOTrainer": "minerva.trainers.ppo.trainer",
+}
+
+__all__ = ["PPOAgent", "PPOConfig", "PPOTrainer", "Policy", "evaluate", "load_policy", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'minerva' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Pictures and statistics of finished runs."""

@@ -1,0 +1,34 @@
+"""The learning curve of one run as a picture."""
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from minerva.runs.folder import RunFolder
+from minerva.runs.metrics import read_rows
+
+matplotlib.use("Agg")
+from matplotlib.figure import Figure
+
+
+def learning_curve(folder: RunFolder, title: str, random_return: float) -> Path:
+    """Training returns as dots, evaluations with their spread as a line, a random policy for comparison."""
+    rows = read_rows(folder.metrics)
+    training = [(row["step"], row["train/episode_return"]) for row in rows if "train/episode_return" in row]
+    evaluated = [(row["step"], row["returns"]) for row in read_rows(folder.evaluations)]
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    if training:
+        axes.plot(*zip(*training, strict=True), ".", markersize=3, color="#9aa5b1", label="training episodes")
+    steps = [step for step, _ in evaluated]
+    mean = np.array([np.mean(returns) for _, returns in evaluated])
+    std = np.array([np.std(returns) for _, returns in evaluated])
+    axes.plot(steps, mean, color="#1f5fbf", linewidth=2, label="evaluation (deterministic), mean ± std")
+    axes.fill_between(steps, mean - std, mean + std, color="#1f5fbf", alpha=0.2, linewidth=0)
+    axes.axhline(random_return, color="#c0392b", linestyle="--", linewidth=1, label="random policy")
+    axes.set(xlabel="environment steps", ylabel="return", title=title)
+    axes.legend(loc="lower right", frameon=False)
+    axes.grid(alpha=0.3)
+    figure.savefig(folder.curve, dpi=120)
+    return folder.curve

@@ -1,0 +1,76 @@
+"""Training and evaluating in one call, as the command line does it."""
+
+from pathlib import Path
+from typing import Any
+
+from minerva.config import Config
+from minerva.envs.ids import EnvLike, env_name
+from minerva.errors import CheckpointError, ConfigError
+from minerva.evaluation import Evaluation, Evaluator
+from minerva.policy import load_policy
+from minerva.presets import preset_for
+from minerva.runs.folder import new_folder_name
+from minerva.runs.run import Result
+from minerva.trainers.registry import config_class, trainer_class
+
+DEFAULT_STEPS = 1_000_000
+
+
+def train(
+    algo: str,
+    env: EnvLike,
+    *,
+    total_steps: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out_dir: str | Path = "runs",
+    run_dir: str | Path | None = None,
+    preset: str = "auto",
+    init_from: str | Path | None = None,
+    settings: dict[str, Any] | None = None,
+    **hyperparameters: Any,
+) -> Result:
+    """Train with the environment's preset; `hyperparameters` override it.
+
+    The run gets a new folder in `out_dir`, or is written to `run_dir` itself. `settings` are fields of RunSettings.
+    """
+    values = preset_for(algo, env_name(env), preset).values
+    budget = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
+    tuned = {name: value for name, value in values.items() if name != "total_steps"}
+    config = config_class(algo).from_dict({**tuned, **hyperparameters})
+    trainer = make_trainer(algo, env, seed, device, config, init_from)
+    folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
+    return trainer.train(budget, folder, **(settings or {}))
+
+
+def make_trainer(
+    algo: str, env: EnvLike, seed: int, device: str, config: Config, init_from: str | Path | None = None
+) -> Any:
+    """A trainer from a whole config object."""
+    trainer = trainer_class(algo)(env, seed, device, **config.to_dict())
+    if init_from is not None:
+        trainer.init_from(init_from)
+    return trainer
+
+
+def evaluate(
+    path: str | Path,
+    *,
+    episodes: int = 100,
+    which: str = "best",
+    env: EnvLike | None = None,
+    seed: int | None = None,
+) -> Evaluation:
+    """Evaluate the policy of a run or checkpoint. Environments that are not known by id have to be given as `env`."""
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
+    policy = load_policy(path, which)
+    evaluator = Evaluator(env or policy.about["env"], episodes, policy.about["seed"] if seed is None else seed)
+    if evaluator.envs.obs_dim != policy.about["obs_dim"] or evaluator.envs.act_dim != policy.about["act_dim"]:
+        raise CheckpointError(
+            f"{path} was trained on {policy.about['env']}, and {evaluator.envs.name} has other observations or actions."
+        )
+    try:
+        return evaluator(lambda obs: policy.agent.act(obs, deterministic=True).cpu().numpy())
+    finally:
+        evaluator.close()

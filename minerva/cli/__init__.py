@@ -1,0 +1,1 @@
+"""The command `minerva`, one file a verb."""

@@ -1,0 +1,55 @@
+"""Entry point: parses the command line, runs the verb, turns errors into one sentence and an exit code."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import make_dataclass
+from typing import Annotated, Any, Union
+
+import tyro
+from rich.console import Console
+from rich.logging import RichHandler
+
+from minerva.cli.evaluate import Evaluate
+from minerva.cli.presets import ShowPresets
+from minerva.cli.train import train_type
+from minerva.errors import MinervaError
+
+DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
+
+DESCRIPTION = "Minerva: MPO, V-MPO and PPO for continuous control."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is returned.  0 done, 2 wrong input, 3 stopped and resumable, 1 the rest."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    errors = Console(stderr=True, highlight=False)
+    logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_time=False, show_path=False)])
+    try:
+        return int(_parse(arguments).run())
+    except MinervaError as error:
+        errors.print(f"[bold red]error:[/] {error}", markup=True, soft_wrap=True)
+        return WRONG_INPUT
+    except KeyboardInterrupt:
+        errors.print("stopped.")
+        return STOPPED
+    except SystemExit as exit_:  # from the parser: help was shown, or the arguments were refused
+        return int(exit_.code or 0)
+    except OSError as error:
+        errors.print(f"[bold red]error:[/] {error.strerror or error} {error.filename or ''}".rstrip(), soft_wrap=True)
+        return FAILED
+
+
+def _parse(arguments: list[str]) -> Any:
+    """The verb with its options. `train`'s defaults depend on the arguments, so its type is made from them."""
+    train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
+    train.__doc__ = "Train an agent."
+    types = {"train": train, "evaluate": Evaluate, "presets": ShowPresets}
+    verbs: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
+    markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+    verb = tyro.cli(verbs, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
+    return getattr(verb, "command", verb)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

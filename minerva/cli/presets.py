@@ -1,0 +1,50 @@
+"""`minerva presets`: what the tuned settings are, and where each number comes from."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from minerva.config import nearest
+from minerva.errors import ConfigError
+from minerva.presets import Preset, presets
+from minerva.trainers.registry import PREFIXES
+
+
+@dataclass(frozen=True)
+class ShowPresets:
+    """List the presets, or show one environment's with the source of each number."""
+
+    env: tyro.conf.Positional[str | None] = None
+    """Environment id or preset name; without it, all are listed."""
+    algo: Literal["all", "ppo", "mpo", "vmpo"] = "all"
+    """Only this algorithm's."""
+
+    def run(self) -> int:
+        """Print them."""
+        console = Console(highlight=False)
+        algos = PREFIXES if self.algo == "all" else [self.algo]
+        found = [(algo, preset) for algo in algos for preset in presets(algo).values()]
+        if self.env is None:
+            for algo, preset in found:
+                console.print(f"{algo:5} {preset.name}")
+            return 0
+        shown = [(algo, preset) for algo, preset in found if preset.name == self.env]
+        if not shown:
+            names = {preset.name for _, preset in found}
+            raise ConfigError(f"{self.env} has no preset: it trains with the defaults. {nearest(self.env, names)}")
+        for algo, preset in shown:
+            _show(console, algo, preset)
+        return 0
+
+
+def _show(console: Console, algo: str, preset: Preset) -> None:
+    console.print(f"[bold]{algo}[/] on [bold]{preset.name}[/]: everything else is at its default")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("setting", "value", "source"):
+        table.add_column(heading, overflow="fold")
+    for name, value in preset.values.items():
+        table.add_row(name, str(value), preset.sources[name])
+    console.print(table)

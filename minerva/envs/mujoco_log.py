@@ -1,0 +1,29 @@
+"""MuJoCo's warnings as log messages, each once.
+
+Left alone, MuJoCo prints the same line for every environment that is made and writes a MUJOCO_LOG.TXT into the
+working folder.
+"""
+
+import logging
+
+logger = logging.getLogger("minerva")
+
+_seen: set[str] = set()
+
+
+def route_warnings() -> None:
+    """Send MuJoCo's warnings to the log, unless the user has a handler of their own or MuJoCo is not here."""
+    try:
+        import mujoco
+    except ImportError:
+        return
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log_once)
+
+
+def _log_once(message: str) -> None:
+    if message not in _seen:
+        _seen.add(message)
+        # a model file's use of an old attribute is nothing the user can act on
+        level = logging.DEBUG if "is deprecated" in message else logging.WARNING
+        logger.log(level, "MuJoCo: %s", message)

@@ -1,0 +1,56 @@
+"""What an environment must look like: a flat observation vector in, a bounded action vector out."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import FlattenObservation
+
+from minerva.errors import EnvError
+
+
+def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
+    """The environment with a one-dimensional observation, or an EnvError that says what is in the way."""
+    _check_actions(env.action_space, name)
+    _check_observations(env.observation_space, name)
+    if isinstance(env.observation_space, spaces.Box) and len(env.observation_space.shape) == 1:
+        return env
+    return FlattenObservation(env)
+
+
+def _check_actions(space: spaces.Space[Any], name: str) -> None:
+    if not isinstance(space, spaces.Box):
+        raise EnvError(
+            f"{name} has a {type(space).__name__} action space: Minerva controls continuous actions (Box) only. "
+            "Try Pendulum-v1 or HalfCheetah-v5."
+        )
+    if len(space.shape) != 1 or space.shape[0] == 0:
+        raise EnvError(f"{name} has actions of shape {space.shape}: they must be a vector. Flatten them in a wrapper.")
+    if not (np.all(np.isfinite(space.low)) and np.all(np.isfinite(space.high))):
+        raise EnvError(
+            f"{name} has unbounded actions: give them finite bounds, for example with gymnasium.wrappers.RescaleAction."
+        )
+    if not np.all(space.low < space.high):
+        raise EnvError(f"{name} has an action whose lower bound is not below its upper bound: {space}.")
+
+
+def _check_observations(space: spaces.Space[Any], name: str) -> None:
+    for part in _parts(space):
+        if isinstance(part, spaces.Box) and part.dtype == np.uint8 and len(part.shape) >= 2:
+            raise EnvError(
+                f"{name} observes images of shape {part.shape}: Minerva learns from state vectors. "
+                "Use the task's state observations."
+            )
+    if not getattr(space, "is_np_flattenable", False):
+        raise EnvError(f"{name} has observations ({type(space).__name__}) that cannot be flattened into a vector.")
+    if spaces.flatdim(space) == 0:
+        raise EnvError(f"{name} has an empty observation: there is nothing to learn from.")
+
+
+def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for part in space.spaces.values() for leaf in _parts(part)]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for part in space.spaces for leaf in _parts(part)]
+    return [space]

@@ -1,0 +1,172 @@
+"""Many environments stepped together, under one rule for all engines.
+
+A step returns the *true* next observation of every environment; those whose episode ended are reset at once, and
+the observation to act on next is `obs`. So every row is data: a reset row, on which the action is ignored and
+the reward is 0, never leaves this file.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import flatdim
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from minerva.envs.ids import EnvLike, env_name, factory
+from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.spaces import prepared
+from minerva.errors import EnvError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Episode(NamedTuple):
+    """A finished episode, in the environment's own rewards."""
+
+    env: int
+    episode_return: float
+    length: int
+
+
+class Step(NamedTuple):
+    """What one step of E environments gave."""
+
+    next_obs: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    episodes: list[Episode]
+
+
+class Engine(Protocol):
+    """What an engine has to offer; EnvPool plugs in here beside gymnasium."""
+
+    num_envs: int
+    obs_dim: int
+    action_low: Array
+    action_high: Array
+
+    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
+        """Start a new episode in the environments of `mask` (default all); observations of all."""
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        """(next observation, reward, terminated, truncated) of every environment, none of them reset."""
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+
+
+class _WithoutInfo(gym.Wrapper[Any, Any, Any, Any]):
+    """Drops `info`: merging it for every environment at every step costs more than small simulators do."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = self.env.reset(seed=seed, options=options or None)
+        return obs, {}
+
+
+class GymnasiumEngine:
+    """gymnasium's own vector environment, resetting when told to."""
+
+    def __init__(self, env: EnvLike, num_envs: int) -> None:
+        route_warnings()
+        name, make = env_name(env), factory(env)
+        self._envs = SyncVectorEnv(
+            [lambda: _WithoutInfo(prepared(make(), name))] * num_envs,
+            copy=False,
+            autoreset_mode=AutoresetMode.DISABLED,
+        )
+        self.num_envs = num_envs
+        observations, actions = self._envs.single_observation_space, self._envs.single_action_space
+        self.obs_dim: int = flatdim(observations)
+        self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)  # type: ignore[attr-defined]
+
+    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
+        """See `Engine`."""
+        options = None if mask is None else {"reset_mask": mask}
+        obs, _ = self._envs.reset(seed=list(seeds), options=options)
+        return obs.astype(np.float32)
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        """See `Engine`."""
+        obs, rewards, terminated, truncated, _ = self._envs.step(actions)
+        return obs.astype(np.float32), rewards, terminated, truncated
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._envs.close()
+
+
+class VectorEnv:
+    """E environments, acted on with actions in [-1, 1]."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self.name = name
+        self.num_envs = engine.num_envs
+        self.obs_dim = engine.obs_dim
+        self.act_dim = engine.action_low.shape[0]
+        self.action_low, self.action_high = engine.action_low, engine.action_high
+        self.obs: Array = np.zeros((self.num_envs, self.obs_dim), np.float32)
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        """Start a new episode everywhere, environment i seeded with `seeds[i]`."""
+        self._returns[:] = 0
+        self._lengths[:] = 0
+        self.obs = self._finite("observation", self._engine.reset(seeds))
+        return self.obs
+
+    def step(self, actions: Array) -> Step:
+        """One environment step each. Where an episode ended, `obs` is already the next episode's first."""
+        next_obs, rewards, terminated, truncated = self._engine.step(self._scaled(actions))
+        self._finite("observation", next_obs)
+        self._finite("reward", rewards)
+        self._returns += rewards
+        self._lengths += 1
+        self.obs = next_obs
+        ended = terminated | truncated
+        episodes = self._restart(ended) if ended.any() else []
+        return Step(next_obs, rewards, terminated, truncated, episodes)
+
+    def under_way(self) -> list[tuple[float, int]]:
+        """Return and length, so far, of each environment's current episode."""
+        return [(float(total), int(length)) for total, length in zip(self._returns, self._lengths, strict=True)]
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        self._engine.close()
+
+    def _scaled(self, actions: Array) -> Array:
+        """From [-1, 1] to the environment's bounds, clipped: the one place where actions change units."""
+        clipped = np.clip(actions, -1.0, 1.0)
+        scaled = self.action_low + (clipped + 1.0) * 0.5 * (self.action_high - self.action_low)
+        return scaled.astype(np.float32)
+
+    def _restart(self, ended: Array) -> list[Episode]:
+        """Note the episodes that ended and begin new ones in their place."""
+        which = np.flatnonzero(ended)
+        episodes = [Episode(int(i), float(self._returns[i]), int(self._lengths[i])) for i in which]
+        self._returns[which] = 0
+        self._lengths[which] = 0
+        self.obs = self._finite("observation", self._engine.reset([None] * self.num_envs, ended))
+        return episodes
+
+    def _finite(self, what: str, values: Array) -> Array:
+        if not np.isfinite(values).all():
+            i = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
+            raise EnvError(
+                f"{self.name} gave a non-finite {what} in environment {i} at step {self._lengths[i]} of its episode: "
+                f"{values[i]}. Training cannot go on from it; mend the environment or clip its {what}s."
+            )
+        return values
+
+
+def make_vector(env: EnvLike, num_envs: int) -> VectorEnv:
+    """`num_envs` copies of an environment, stepped by gymnasium."""
+    return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

@@ -1,0 +1,21 @@
+"""The errors a user can mend. Each message says what is wrong and how to put it right."""
+
+
+class MinervaError(Exception):
+    """Base of every error that is the input's fault rather than Minerva's."""
+
+
+class ConfigError(MinervaError, ValueError):
+    """A hyperparameter or option that cannot be used."""
+
+
+class EnvError(MinervaError, ValueError):
+    """An environment that does not exist, cannot be trained on, or broke a rule while stepping."""
+
+
+class CheckpointError(MinervaError, ValueError):
+    """A checkpoint that is damaged, foreign, or made for something else."""
+
+
+class RunError(MinervaError, RuntimeError):
+    """A run folder that cannot be written to or continued."""

@@ -1,0 +1,94 @@
+"""How good a policy is: deterministic episodes from fixed seeds, in environments of their own."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minerva.envs.ids import EnvLike
+from minerva.envs.vector import VectorEnv, make_vector
+
+logger = logging.getLogger("minerva")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Act = Callable[[Array], Array]
+"""Observations [E, O] -> actions [E, D] in [-1, 1]."""
+
+FIRST_SEED = 10_000
+AT_ONCE = 20
+LONGEST_EPISODE = 20_000
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns and lengths of the episodes, in the order of their seeds."""
+
+    returns: list[float]
+    lengths: list[int]
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    def metrics(self) -> dict[str, float]:
+        """As they are logged."""
+        return {
+            "eval/return_mean": self.mean,
+            "eval/return_std": float(np.std(self.returns)),
+            "eval/return_min": float(np.min(self.returns)),
+            "eval/return_max": float(np.max(self.returns)),
+            "eval/return_median": float(np.median(self.returns)),
+            "eval/length_mean": float(np.mean(self.lengths)),
+        }
+
+
+class Evaluator:
+    """Runs the same episodes each time it is called. Its environments are made once and kept.
+
+    Episode i starts from seed `seed + 10_000 + i`. Nothing is shared with training: not an environment, not a
+    random generator.
+    """
+
+    def __init__(self, env: EnvLike, episodes: int, seed: int) -> None:
+        self.seeds = [seed + FIRST_SEED + i for i in range(episodes)]
+        self.envs: VectorEnv = make_vector(env, min(episodes, AT_ONCE))
+
+    def __call__(self, act: Act) -> Evaluation:
+        """Evaluate `act`."""
+        returns: list[float] = []
+        lengths: list[int] = []
+        for first in range(0, len(self.seeds), self.envs.num_envs):
+            wave = self._wave(act, self.seeds[first : first + self.envs.num_envs])
+            returns += wave.returns
+            lengths += wave.lengths
+        return Evaluation(returns, lengths)
+
+    def random(self, seed: int) -> Evaluation:
+        """Evaluate a policy that draws its actions uniformly."""
+        draw = np.random.default_rng(seed)
+        return self(lambda obs: draw.uniform(-1, 1, (len(obs), self.envs.act_dim)))
+
+    def close(self) -> None:
+        """Free the environments."""
+        self.envs.close()
+
+    def _wave(self, act: Act, seeds: list[int]) -> Evaluation:
+        """One episode in each environment; the last wave may need fewer than there are."""
+        n = len(seeds)
+        spare = seeds[-1:] * (self.envs.num_envs - n)
+        self.envs.reset(seeds + spare)
+        finished: dict[int, tuple[float, int]] = {}
+        for _ in range(LONGEST_EPISODE):
+            step = self.envs.step(act(self.envs.obs))
+            for episode in step.episodes:
+                finished.setdefault(episode.env, (episode.episode_return, episode.length))
+            if all(i in finished for i in range(n)):
+                break
+        else:
+            logger.warning("%s: an evaluation episode was cut after %d steps", self.envs.name, LONGEST_EPISODE)
+            for i, under_way in enumerate(self.envs.under_way()):
+                finished.setdefault(i, under_way)
+        return Evaluation([finished[i][0] for i in range(n)], [finished[i][1] for i in range(n)])

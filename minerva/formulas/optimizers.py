@@ -1,0 +1,50 @@
+"""One step of an optimiser as a function of tensors. They agree with torch.optim; a test compares them.
+
+Parameters and gradients are vectors; `learning_rate` is a scalar or a vector with one rate per parameter.
+"""
+
+import torch
+from torch import Tensor
+
+BETA_1, BETA_2 = 0.9, 0.999
+ADAM_EPS = 1e-5
+CLIP_EPS = 1e-6
+
+
+def clip_by_norm(gradient: Tensor, max_norm: Tensor) -> Tensor:
+    """The gradient, shortened to `max_norm` if it is longer."""
+    # LaTeX: |g| = \sqrt{\sum_k g_k^2}
+    norm = torch.sqrt((gradient**2).sum())
+    # LaTeX: g'_k = g_k \min(1, \frac{g_{max}}{|g| + 10^{-6}})
+    clipped = gradient * torch.clamp(max_norm / (norm + CLIP_EPS), max=1.0)
+    return clipped
+
+
+def adam(
+    parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Adam (Kingma and Ba 2015, algorithm 1) with eps 1e-5."""
+    # LaTeX: n = n' + 1
+    step = moments["step"] + 1
+    # LaTeX: m_k = \beta_1 m'_k + (1 - \beta_1) g_k
+    first = BETA_1 * moments["first"] + (1 - BETA_1) * gradient
+    # LaTeX: v_k = \beta_2 v'_k + (1 - \beta_2) g_k^2
+    second = BETA_2 * moments["second"] + (1 - BETA_2) * gradient**2
+    # LaTeX: \hat{m}_k = \frac{m_k}{1 - \beta_1^n}
+    unbiased_first = first / (1 - BETA_1**step)
+    # LaTeX: \hat{v}_k = \frac{v_k}{1 - \beta_2^n}
+    unbiased_second = second / (1 - BETA_2**step)
+    # LaTeX: \theta_k = \theta'_k - \beta \frac{\hat{m}_k}{\sqrt{\hat{v}_k} + 10^{-5}}
+    moved = parameters - learning_rate * unbiased_first / (torch.sqrt(unbiased_second) + ADAM_EPS)
+    return moved, {"step": step, "first": first, "second": second}
+
+
+def sgd(
+    parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor, momentum: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Gradient descent with heavy-ball momentum."""
+    # LaTeX: m_k = \kappa m'_k + g_k
+    first = momentum * moments["first"] + gradient
+    # LaTeX: \theta_k = \theta'_k - \beta m_k
+    moved = parameters - learning_rate * first
+    return moved, {"step": moments["step"] + 1, "first": first}

@@ -1,0 +1,1 @@
+"""The algorithms. Each folder has the same four files: config, losses, agent, trainer."""

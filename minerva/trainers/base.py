@@ -1,0 +1,133 @@
+"""What the trainers share: making the parts, describing them, and running the loop inside a run."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from minerva.config import Config
+from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.vector import VectorEnv, make_vector
+from minerva.errors import CheckpointError, ConfigError
+from minerva.evaluation import Evaluator
+from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.folder import find_checkpoint
+from minerva.runs.run import Result, Run, RunSettings
+from minerva.utils.tree import Tree
+
+
+class Trainer(ABC):
+    """A loop around an agent and its environments."""
+
+    algo: ClassVar[str]
+    envs: VectorEnv
+    agent: Any
+    config: Any
+
+    def __init__(self, env: EnvLike, seed: int, device: str, config: Config, num_envs: int) -> None:
+        if seed < 0:
+            raise ConfigError(f"seed is {seed}: it must be 0 or more.")
+        self.env, self.seed, self.config = env, seed, config
+        self.device = usable_device(device)
+        self.envs = make_vector(env, num_envs)
+
+    def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
+        """Train until `total_steps` environment steps, writing into `out_dir`.
+
+        `settings` are the fields of `RunSettings`. If `out_dir` holds an unfinished run of the same config, it goes
+        on from its last checkpoint.
+        """
+        run = Run(self, total_steps, Path(out_dir), RunSettings(**settings))
+        self.check(total_steps)
+        with run:
+            if not run.already_finished:
+                self.envs.reset([self._env_seed(i, run.step) for i in range(self.envs.num_envs)])
+                self.loop(run)
+        return run.result()
+
+    @abstractmethod
+    def loop(self, run: Run) -> None:
+        """The algorithm's loop over `run.steps`."""
+
+    @abstractmethod
+    def check(self, total_steps: int) -> None:
+        """Refuse a budget that the algorithm cannot use, before anything is written."""
+
+    @abstractmethod
+    def state_dict(self) -> Tree:
+        """Everything training needs to go on."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+
+    def init_from(self, path: str | Path) -> None:
+        """Start from the policy of a checkpoint of the same algorithm and environment."""
+        checkpoint = load_checkpoint(find_checkpoint(Path(path)))
+        mine = {"algo": self.algo, "env": env_name(self.env), **self.policy_shape()}
+        for name in ("algo", "env", "obs_dim", "act_dim"):
+            if checkpoint.about[name] != mine[name]:
+                raise CheckpointError(
+                    f"{path} was made with {name} {checkpoint.about[name]}, and this run has {mine[name]}: "
+                    "give a checkpoint of the same algorithm and environment."
+                )
+        try:
+            self.agent.load_policy(checkpoint.state["trainer"]["agent"])
+        except (RuntimeError, KeyError) as error:
+            reason = str(error).splitlines()[0]
+            raise CheckpointError(
+                f"{path} holds networks of other sizes ({reason}): give the same layer sizes."
+            ) from None
+
+    def greedy(self, obs: np.ndarray) -> np.ndarray:
+        """The deterministic policy, in [-1, 1]."""
+        actions: np.ndarray = self.agent.act(obs, deterministic=True).cpu().numpy()
+        return actions
+
+    def make_evaluator(self, episodes: int) -> Evaluator:
+        """Environments of their own, seeded apart from training's."""
+        return Evaluator(self.env, episodes, self.seed)
+
+    def describe(self) -> dict[str, Any]:
+        """Algorithm, environment, seed, device and hyperparameters, as plain values."""
+        return {
+            "algo": self.algo,
+            "env": env_name(self.env),
+            "seed": self.seed,
+            "device": str(self.device),
+            "engine": "gymnasium",
+            "hyperparameters": self.config.to_dict(),
+        }
+
+    def policy_shape(self) -> dict[str, Any]:
+        """Dimensions and action bounds, so that the policy can be rebuilt without the environment."""
+        low, high = self.envs.action_low.tolist(), self.envs.action_high.tolist()
+        return {
+            "obs_dim": self.envs.obs_dim,
+            "act_dim": self.envs.act_dim,
+            "action_low": low,
+            "action_high": high,
+        }
+
+    def _env_seed(self, index: int, step: int) -> int:
+        """`seed + index` for a new run; other episodes than those already seen for one that goes on."""
+        if step == 0:
+            return self.seed + index
+        return int(np.random.SeedSequence([self.seed, step, index]).generate_state(1)[0])
+
+
+def usable_device(device: str) -> torch.device:
+    """The device that was asked for, or a ConfigError if it is not there."""
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        raise ConfigError(f"device is {device!r}: use cpu, cuda or cuda:0.") from None
+    if wanted.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device is {device}, and no CUDA GPU is usable here: use --device cpu.")
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device is {device}, and this machine has {torch.cuda.device_count()} GPU(s), from cuda:0.")
+    if wanted.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device is {device!r}: Minerva runs on cpu and cuda.")
+    return wanted

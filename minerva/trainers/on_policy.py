@@ -1,0 +1,106 @@
+"""The loop that PPO and V-MPO share: collect a rollout, learn from it, throw it away."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minerva.data.rollout import Rollout
+from minerva.envs.ids import EnvLike, is_dm_control
+from minerva.envs.normalize import RewardNorm
+from minerva.envs.vector import Episode, VectorEnv
+from minerva.errors import ConfigError
+from minerva.formulas.statistics import remaining_fraction
+from minerva.runs.run import Run
+from minerva.trainers.base import Trainer
+from minerva.utils.tree import Tree
+
+
+class OnPolicyAgent(Protocol):
+    """What the loop needs of an agent."""
+
+    device: torch.device
+
+    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
+        """Actions as drawn, which the rollout keeps."""
+
+    def execute(self, actions: Tensor) -> Tensor:
+        """What the environment gets of them, in [-1, 1]."""
+
+    def update(self, rollout: dict[str, Tensor], remaining: float) -> dict[str, float]:
+        """Learn from a rollout; `remaining` falls from 1 to 0 over the run if rates are annealed."""
+
+    def compile(self, mode: Any, updates: int) -> None:
+        """Compile what an update runs, if that many are worth it."""
+
+    def state_dict(self) -> Tree:
+        """Everything the agent owns."""
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+
+
+def collect(envs: VectorEnv, agent: OnPolicyAgent, rollout: Rollout) -> list[Episode]:
+    """Fill the rollout with the agent's steps; the episodes that ended on the way are returned."""
+    episodes: list[Episode] = []
+    for t in range(rollout.rewards.shape[0]):
+        obs = envs.obs
+        actions = agent.sample(obs)
+        step = envs.step(agent.execute(actions).cpu().numpy())
+        rollout.write(t, obs, actions, step.next_obs, step.rewards, step.terminated, step.truncated)
+        episodes += step.episodes
+    return episodes
+
+
+class OnPolicyTrainer(Trainer):
+    """Rollouts of `rollout_steps` in `num_envs` environments, each learned from once."""
+
+    agent: OnPolicyAgent
+
+    def __init__(self, env: EnvLike, seed: int, device: str, config: Any) -> None:
+        super().__init__(env, seed, device, config, config.num_envs)
+        self.batch_size: int = config.num_envs * config.rollout_steps
+        wanted = config.normalize_rewards
+        normalized = not is_dm_control(env) if wanted is None else wanted
+        self.reward_norm = RewardNorm(config.num_envs, config.gamma) if normalized else None
+
+    def loop(self, run: Run) -> None:
+        """Collect, learn, report."""
+        updates = run.total_steps // self.batch_size
+        self.agent.compile(run.settings.compile, updates)
+        rollout = Rollout(
+            self.config.rollout_steps,
+            self.envs.num_envs,
+            self.envs.obs_dim,
+            self.envs.act_dim,
+            self.agent.device,
+        )
+        for step in run.steps(by=self.batch_size):
+            episodes = collect(self.envs, self.agent, rollout)
+            if self.reward_norm is not None:
+                rollout.rewards = self.reward_norm(rollout.rewards, rollout.dones)
+            metrics = self.agent.update(rollout.tensors(), self._remaining(step // self.batch_size, updates))
+            run.report(step, metrics, episodes)
+
+    def check(self, total_steps: int) -> None:
+        """A run has to hold at least one update."""
+        if total_steps < self.batch_size:
+            raise ConfigError(
+                f"total_steps is {total_steps}, less than one rollout of {self.batch_size} steps "
+                f"(num_envs {self.config.num_envs} x rollout_steps {self.config.rollout_steps}): raise it."
+            )
+
+    def state_dict(self) -> Tree:
+        """Agent and reward normaliser."""
+        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
+        return {"agent": self.agent.state_dict(), "reward_norm": reward_norm}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+        self.agent.load_state_dict(state["agent"])
+        if self.reward_norm:
+            self.reward_norm.load_state_dict(state["reward_norm"])
+
+    def _remaining(self, update: int, updates: int) -> float:
+        return remaining_fraction(update, updates) if self.config.anneal_lr else 1.0

@@ -1,0 +1,259 @@
+"""PPO as policy iteration: evaluate a rollout, improve the policy on it.
+
+Everything the agent learns with is one tree of tensors, `state`, and `updated` is a function of tensors,
+`(state, rollout, orders, hyper) -> (state, metrics)`. `update` draws the random orders, calls it and writes the
+new state where the networks see it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.gradient import gradient, transformed
+from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob
+from minerva.formulas.optimizers import clip_by_norm
+from minerva.formulas.returns import discounted_returns, explained_variance, gae, normalize, td_errors
+from minerva.formulas.statistics import combine_moments
+from minerva.networks import ActorCritic
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.losses import (
+    approximate_kl,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_loss,
+    log_ratio,
+    value_loss,
+)
+from minerva.utils.flat import FlatParameters
+from minerva.utils.optim import Optimizer
+from minerva.utils.seeding import generator, seeded
+from minerva.utils.tree import Tree, copy_, select, take
+
+Rows = dict[str, Tensor]
+"""Tensors with the same leading axis."""
+
+HYPER = ("gamma", "gae_lambda", "clip_ratio", "ent_coef", "vf_coef", "max_grad_norm")
+
+
+class PPOAgent:
+    """Acts, and learns from rollouts. Actions live in [-1, 1]; rollouts hold them as sampled, before clipping."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        config: PPOConfig | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.config = config or PPOConfig()
+        self.device = torch.device(device)
+        sizes = (self.config.policy_layer_sizes, self.config.critic_layer_sizes)
+        with seeded(seed, "networks"):
+            self.network = ActorCritic(obs_dim, act_dim, *sizes, self.config.initial_log_std).to(self.device)
+        self.generator = generator(seed, "agent", self.device)
+        self.optimizer = Optimizer(self.config.optimizer_type, self.config.sgd_momentum)
+        self.flat = FlatParameters(self.network)
+        self.state: Tree = {
+            "parameters": self.flat.vector,
+            "moments": self.optimizer.initial_moments(self.flat.vector),
+            "normalizer": dict(self.network.obs_normalizer.named_buffers()),
+        }
+        self.minibatch_step: Callable[..., tuple[Tree, Rows]] = self._minibatch_step
+
+    @classmethod
+    def from_config(
+        cls,
+        obs_dim: int,
+        act_dim: int,
+        config: PPOConfig,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> Self:
+        """How trainers and `load_policy` make an agent of any algorithm."""
+        return cls(obs_dim, act_dim, config, seed=seed, device=device)
+
+    # --- acting ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
+        """One action for each observation, as drawn: it may lie outside [-1, 1].  [E, O] -> [E, D]"""
+        mean = self.network.get_deterministic_action(self._tensor(obs))
+        noise = torch.randn(mean.shape, generator=self.generator, device=self.device, dtype=mean.dtype)
+        return mean + torch.exp(self.network.actor_logstd) * noise
+
+    @staticmethod
+    def execute(actions: Tensor) -> Tensor:
+        """What the environment gets of a sampled action."""
+        return torch.clamp(actions, -1, 1)
+
+    @torch.no_grad()
+    def act(self, obs: np.ndarray | Tensor, deterministic: bool = False) -> Tensor:
+        """Actions in [-1, 1].  [..., O] -> [..., D]"""
+        if not deterministic:
+            return self.execute(self.sample(obs))
+        return self.execute(self.network.get_deterministic_action(self._tensor(obs)))
+
+    # --- learning -------------------------------------------------------------------------------------------
+
+    def compile(self, mode: CompileMode, updates: int) -> None:
+        """Compile the minibatch step if `updates` updates are worth it."""
+        minibatches = -(-self.config.batch_size // self.config.minibatch_size)
+        calls = updates * self.config.update_epochs * minibatches
+        self.minibatch_step = compiled(self._minibatch_step, mode, calls)
+
+    @torch.no_grad()
+    def update(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
+        """Learn from a rollout [T, E, ...]; `remaining` scales the learning rate."""
+        orders = self._orders(rollout["rewards"].numel())
+        state, metrics = self.updated(self.state, rollout, orders, self._hyper(remaining))
+        copy_(self.state, state)
+        values = torch.stack([value.to(torch.float64) for value in metrics.values()]).tolist()
+        return dict(zip(metrics, values, strict=True))
+
+    def updated(self, state: Tree, rollout: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
+        """The whole update as a function of tensors."""
+        batch = self.evaluated(state, rollout, hyper)
+        state, metrics = self.improved(state, batch, orders, hyper)
+        metrics["losses/explained_variance"] = explained_variance(batch["old_values"], batch["returns"])
+        metrics["charts/learning_rate"] = hyper["learning_rate"]
+        return {**state, "normalizer": self._refreshed(state["normalizer"], rollout["obs"])}, metrics
+
+    def evaluated(self, state: Tree, rollout: Rows, hyper: Rows) -> Rows:
+        """Advantages, returns and what the old policy said of each row.  [T, E, ...] -> [T * E, ...]"""
+        mean, log_std, values = self._forward(state["parameters"], state["normalizer"], rollout["obs"])
+        _, _, next_values = self._forward(state["parameters"], state["normalizer"], rollout["next_obs"])
+        rewards, terminated, dones = rollout["rewards"], rollout["terminated"], rollout["dones"]
+        if self.config.advantage_estimator == "gae":
+            deltas = td_errors(rewards, values, next_values, terminated, hyper["gamma"])
+            advantages = gae(deltas, dones, hyper["gamma"], hyper["gae_lambda"])
+            # LaTeX: G_t = A_t + V(s_t)
+            returns = advantages + values
+        else:
+            returns = discounted_returns(rewards, next_values, terminated, dones, hyper["gamma"])
+            # LaTeX: A_t = G_t - V(s_t)
+            advantages = returns - values
+        batch = {
+            "obs": rollout["obs"],
+            "actions": rollout["actions"],
+            "old_log_prob": gaussian_log_prob(mean, log_std, rollout["actions"]),
+            "old_values": values,
+            "advantages": advantages,
+            "returns": returns,
+        }
+        return {name: rows.flatten(0, 1) for name, rows in batch.items()}
+
+    def improved(self, state: Tree, batch: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
+        """Epochs of minibatch steps, until the KL estimate passes its target.
+
+        The stop is a selection on the device. Where looking at it costs nothing, the epochs left are not run.
+        """
+        alive = torch.ones((), dtype=torch.bool, device=batch["obs"].device)
+        metrics: Rows = {}
+        clipped = []
+        for order in orders:
+            after, seen = state, metrics
+            for index in order.split(self.config.minibatch_size):
+                after, seen = self.minibatch_step(after, take(batch, index), hyper)
+                clipped.append(torch.where(alive, seen["losses/clipfrac"], torch.nan))
+            state = select(alive, after, state)
+            metrics = select(alive, seen, metrics) if metrics else seen
+            if self.config.target_kl:
+                alive = alive & (metrics["losses/approx_kl"] <= hyper["target_kl"])
+                if alive.device.type == "cpu" and not transformed() and not alive:
+                    break
+        return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean()}
+
+    def _minibatch_step(self, state: Tree, rows: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """Loss, gradient, clip, optimiser: one step on one minibatch."""
+        slope, metrics = gradient(self.loss, state["parameters"], state["normalizer"], rows, hyper)
+        slope = clip_by_norm(slope, hyper["max_grad_norm"])
+        parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], hyper["learning_rate"])
+        return {**state, "parameters": parameters, "moments": moments}, metrics
+
+    def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
+        """Clipped surrogate, value loss and entropy bonus of one minibatch."""
+        mean, log_std, values = self._forward(parameters, normalizer, rows["obs"])
+        ratio_log = log_ratio(gaussian_log_prob(mean, log_std, rows["actions"]), rows["old_log_prob"])
+        # LaTeX: \rho_t = \exp(\ell_t)
+        ratio = torch.exp(ratio_log)
+        advantages = normalize(rows["advantages"]) if self.config.norm_adv else rows["advantages"]
+        policy = clipped_surrogate(ratio, advantages, hyper["clip_ratio"])
+        if self.config.clip_vloss:
+            value = clipped_value_loss(values, rows["old_values"], rows["returns"], hyper["clip_ratio"])
+        else:
+            value = value_loss(values, rows["returns"])
+        entropy = gaussian_entropy(log_std).mean()
+        # LaTeX: \mathcal{L} = \mathcal{L}_{pg} - c_H \mathcal{H} + c_V \mathcal{L}_V
+        total = policy - hyper["ent_coef"] * entropy + hyper["vf_coef"] * value
+        return total, {
+            "losses/policy_loss": policy,
+            "losses/value_loss": value,
+            "losses/entropy": entropy,
+            "losses/old_approx_kl": -ratio_log.mean(),
+            "losses/approx_kl": approximate_kl(ratio, ratio_log),
+            "losses/clipfrac": clip_fraction(ratio, hyper["clip_ratio"]),
+        }
+
+    # --- what the agent owns --------------------------------------------------------------------------------
+
+    def state_dict(self) -> Tree:
+        """Everything the agent needs to go on as if nothing had happened."""
+        return {
+            "network": dict(self.network.state_dict()),
+            "moments": self.state["moments"],
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+        self.load_policy(state)
+        copy_(self.state["moments"], state["moments"])
+        self.generator.set_state(state["generator"].cpu())
+
+    def load_policy(self, state: Tree) -> None:
+        """Take over the networks and the normaliser alone: to act, or to start training from them."""
+        self.network.load_state_dict(state["network"])
+
+    # --- details --------------------------------------------------------------------------------------------
+
+    def _forward(self, parameters: Tensor, normalizer: Rows, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The network as a function of its parameters and its normaliser's statistics."""
+        buffers = {f"obs_normalizer.{name}": value for name, value in normalizer.items()}
+        outputs: tuple[Tensor, Tensor, Tensor] = functional_call(
+            self.network, {**self.flat.by_name(parameters), **buffers}, (obs,)
+        )
+        return outputs
+
+    @staticmethod
+    def _refreshed(normalizer: Rows, obs: Tensor) -> Rows:
+        """The normaliser's statistics after the rollout: it was frozen from collecting it until here."""
+        rows = obs.flatten(0, 1).to(torch.float64)
+        mean, var, count = combine_moments(normalizer["mean"], normalizer["var"], normalizer["count"], rows)
+        return {"mean": mean, "var": var, "count": count}
+
+    def _orders(self, rows: int) -> Tensor:
+        """A random order of the rows for each epoch.  [epochs, rows]"""
+        device, source = self.device, self.generator
+        return torch.stack(
+            [torch.randperm(rows, generator=source, device=device) for _ in range(self.config.update_epochs)]
+        )
+
+    def _hyper(self, remaining: float) -> Rows:
+        """The numbers an update uses, as tensors: a captured graph or stacked agents can vary them."""
+        # LaTeX: \beta_u = f_u \beta_0
+        learning_rate = remaining * self.config.policy_lr
+        numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
+        numbers |= {"learning_rate": learning_rate, "target_kl": self.config.target_kl or torch.inf}
+        dtype = self.flat.vector.dtype
+        return {name: torch.tensor(value, dtype=dtype, device=self.device) for name, value in numbers.items()}
+
+    def _tensor(self, obs: np.ndarray | Tensor) -> Tensor:
+        return torch.as_tensor(obs, dtype=self.flat.vector.dtype, device=self.device)

@@ -1,0 +1,80 @@
+"""PPO's hyperparameters."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes
+from minerva.errors import ConfigError
+from minerva.utils.optim import OptimizerType
+
+
+@dataclass(frozen=True)
+class PPOConfig(Config):
+    """Every hyperparameter of PPO with its default."""
+
+    # Networks
+    policy_layer_sizes: LayerSizes = (64, 64)
+    """Widths of the policy's hidden layers."""
+    critic_layer_sizes: LayerSizes = (64, 64)
+    """Widths of the value network's hidden layers."""
+    initial_log_std: float = 0.0
+    """log sigma of every action dimension before training."""
+
+    # Rollout
+    num_envs: Annotated[int, AT_LEAST_ONE] = 1
+    """E: environments stepped together."""
+    rollout_steps: Annotated[int, AT_LEAST_ONE] = 2048
+    """T: steps of each environment between two updates."""
+    normalize_rewards: bool | None = None
+    """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
+
+    # Advantages
+    gamma: Annotated[float, FRACTION] = 0.99
+    """Discount."""
+    gae_lambda: Annotated[float, FRACTION] = 0.95
+    """Trace parameter lambda of GAE: 0 is one-step, 1 the whole return."""
+    advantage_estimator: Literal["gae", "returns"] = "gae"
+    """"gae", or "returns": discounted return minus value."""
+    norm_adv: bool = True
+    """Normalise advantages to zero mean and unit std in each minibatch."""
+
+    # Update
+    update_epochs: Annotated[int, AT_LEAST_ONE] = 10
+    """Passes over a rollout per update."""
+    minibatch_size: Annotated[int, AT_LEAST_ONE] = 64
+    """Rows per gradient step; the last of an epoch may be shorter."""
+    clip_ratio: Annotated[float, POSITIVE] = 0.2
+    """epsilon_clip: how far the probability ratio counts, around 1."""
+    clip_vloss: bool = True
+    """Clip the value's change by clip_ratio as well."""
+    ent_coef: Annotated[float, NOT_NEGATIVE] = 0.0
+    """c_H: weight of the entropy bonus."""
+    vf_coef: Annotated[float, NOT_NEGATIVE] = 0.5
+    """c_V: weight of the value loss."""
+    target_kl: Annotated[float | None, NOT_NEGATIVE] = 0.02
+    """An update's epochs stop once the KL estimate passes this; 0 or None: never."""
+
+    # Optimiser
+    policy_lr: Annotated[float, POSITIVE] = 3e-4
+    """beta_0: learning rate, of policy and value alike."""
+    anneal_lr: bool = True
+    """Let the learning rate fall linearly to 0 over the run."""
+    max_grad_norm: Annotated[float, POSITIVE] = 0.5
+    """Gradients are shortened to this length; inf: never."""
+    optimizer_type: OptimizerType = "adam"
+    """"adam" (eps 1e-5) or "sgd"."""
+    sgd_momentum: Annotated[float, FRACTION] = 0.9
+    """Momentum of "sgd"."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of one rollout."""
+        return self.num_envs * self.rollout_steps
+
+    def check(self) -> None:
+        """A rollout has to fill at least one minibatch."""
+        if self.batch_size < self.minibatch_size:
+            raise ConfigError(
+                f"A rollout of num_envs {self.num_envs} x rollout_steps {self.rollout_steps} = {self.batch_size} rows "
+                f"is smaller than minibatch_size {self.minibatch_size}: raise rollout_steps or lower minibatch_size."
+            )

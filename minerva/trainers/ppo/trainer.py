@@ -1,0 +1,46 @@
+"""PPO's trainer: the on-policy loop around a PPOAgent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from minerva.envs.ids import EnvLike
+from minerva.networks import ActorCritic
+from minerva.trainers.on_policy import OnPolicyTrainer
+from minerva.trainers.ppo.agent import PPOAgent
+from minerva.trainers.ppo.config import PPOConfig
+
+Agent = ActorCritic
+"""The actor-critic network, under the name that CleanRL made familiar."""
+
+
+class PPOTrainer(OnPolicyTrainer):
+    """Trains PPO on an environment given by id, as a function that makes one, or as an instance.
+
+    >>> trainer = PPOTrainer("Pendulum-v1", seed=0, device="cpu", num_envs=4, rollout_steps=256)
+    >>> trainer.train(100_000, out_dir="runs/pendulum")
+    """
+
+    algo = "ppo"
+    config: PPOConfig
+
+    def __init__(
+        self,
+        env_id: EnvLike,
+        seed: int = 0,
+        device: str = "cpu",
+        policy_layer_sizes: Sequence[int] = (64, 64),
+        critic_layer_sizes: Sequence[int] = (64, 64),
+        rollout_steps: int = 2048,
+        **hyperparameters: Any,
+    ) -> None:
+        """`hyperparameters` are the other fields of `PPOConfig`."""
+        config = PPOConfig.from_dict(
+            {
+                "policy_layer_sizes": policy_layer_sizes,
+                "critic_layer_sizes": critic_layer_sizes,
+                "rollout_steps": rollout_steps,
+                **hyperparameters,
+            }
+        )
+        super().__init__(env_id, seed, device, config)
+        self.agent: PPOAgent = PPOAgent(self.envs.obs_dim, self.envs.act_dim, config, seed=seed, device=self.device)

@@ -1,0 +1,1 @@
+"""V-MPO, on-policy MPO (Song et al. 2019)."""

@@ -1,0 +1,95 @@
+"""V-MPO's hyperparameters."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from minerva.config import AT_LEAST_ONE, FRACTION, POSITIVE, Config, LayerSizes, Within
+from minerva.errors import ConfigError
+from minerva.utils.optim import OptimizerType
+
+
+@dataclass(frozen=True)
+class VMPOConfig(Config):
+    """Every hyperparameter of V-MPO with its default."""
+
+    # Networks
+    policy_layer_sizes: LayerSizes = (256, 256)
+    """Widths of the policy's hidden layers."""
+    value_layer_sizes: LayerSizes = (256, 256)
+    """Widths of the value network's hidden layers."""
+    shared_encoder: bool = False
+    """Let policy and value share one encoder."""
+    ppo_like_backbone: bool = False
+    """Orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
+    squash: bool = True
+    """Squash the Gaussian by tanh; otherwise its sample is clipped."""
+
+    # Rollout
+    num_envs: Annotated[int, AT_LEAST_ONE] = 1
+    """E: environments stepped together."""
+    rollout_steps: Annotated[int, AT_LEAST_ONE] = 2048
+    """T: steps of each environment between two updates."""
+    normalize_observations: bool = True
+    """Shift and scale observations to zero mean and unit variance."""
+    normalize_rewards: bool | None = None
+    """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
+
+    # Advantages
+    gamma: Annotated[float, FRACTION] = 0.99
+    """Discount."""
+    gae_lambda: Annotated[float, FRACTION] = 0.95
+    """Trace parameter lambda of GAE."""
+    advantage_estimator: Literal["returns", "gae", "dae"] = "returns"
+    """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
+    normalize_advantages: bool = True
+    """Zero mean and unit (biased) std over the batch."""
+
+    # E-step
+    topk_fraction: Annotated[float, Within("(0, 1]")] = 0.5
+    """f: share of the batch, by advantage, that enters the E-step."""
+    epsilon_eta: Annotated[float, POSITIVE] = 0.1
+    """Bound of the E-step."""
+    temperature: Literal["gradient", "solved"] = "gradient"
+    """Move the temperature by gradient, or solve its one-dimensional dual in each update."""
+    temperature_init: Annotated[float, POSITIVE] = 1.0
+    """Initial temperature eta."""
+    temperature_lr: Annotated[float, POSITIVE] = 1e-4
+    """Learning rate of the temperature."""
+
+    # M-step
+    m_steps: Annotated[int, AT_LEAST_ONE] = 1
+    """Passes of the M-step over the batch per update."""
+    updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
+    """Updates (E-step and M-step) on each rollout."""
+    old_policy: Literal["rollout", "updates", "kl"] = "rollout"
+    """When the old policy is replaced: with each rollout, every old_policy_period updates, or when a KL meets its bound."""
+    old_policy_period: Annotated[int, AT_LEAST_ONE] = 100
+    """Updates between replacements with old_policy "updates", and at most so many with "kl"."""
+    epsilon_mu: Annotated[float, POSITIVE] = 0.01
+    """Bound on the mean's KL."""
+    epsilon_sigma: Annotated[float, POSITIVE] = 0.01
+    """Bound on the spread's KL."""
+    alpha_lr: Annotated[float, POSITIVE] = 1e-4
+    """Learning rate of both multipliers."""
+
+    # Optimiser
+    policy_lr: Annotated[float, POSITIVE] = 5e-4
+    """Learning rate of the policy, and of a shared encoder."""
+    value_lr: Annotated[float, POSITIVE] = 1e-3
+    """Learning rate of the value network."""
+    anneal_lr: bool = False
+    """Let both learning rates fall linearly to 0 over the run."""
+    max_grad_norm: Annotated[float, POSITIVE] = 10.0
+    """Gradients of policy and value together are shortened to this length; inf: never."""
+    optimizer_type: OptimizerType = "adam"
+    """"adam" (eps 1e-5) or "sgd"."""
+    sgd_momentum: Annotated[float, FRACTION] = 0.9
+    """Momentum of "sgd"."""
+
+    def check(self) -> None:
+        """The selection must not be empty."""
+        rows = self.num_envs * self.rollout_steps
+        if int(self.topk_fraction * rows) < 1:
+            raise ConfigError(
+                f"topk_fraction {self.topk_fraction} of {rows} rows selects nothing: raise it, or rollout_steps."
+            )

@@ -1,0 +1,36 @@
+"""All parameters of a module as one vector.
+
+The optimiser then works on one tensor, a gradient norm is one operation, and stacking agents is stacking vectors.
+The module stays an ordinary module: its parameters are views of the vector, so writing either changes both.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatParameters:
+    """Moves a module's parameters into one vector and gives them back by name.
+
+    Move the module to its device first: `module.to(...)` afterwards would cut the views from the vector.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        named = dict(module.named_parameters())
+        self.names = list(named)
+        self.shapes = [parameter.shape for parameter in named.values()]
+        self.sizes = [parameter.numel() for parameter in named.values()]
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in named.values()])
+        for parameter, view in zip(named.values(), self.by_name(self.vector).values(), strict=True):
+            parameter.data = view
+
+    def by_name(self, vector: Tensor) -> dict[str, Tensor]:
+        """Name -> tensor of the module's shape, for `torch.func.functional_call`."""
+        parts = vector.split(self.sizes)
+        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+
+    def mark(self, prefixes: tuple[str, ...]) -> Tensor:
+        """A vector of booleans, true at the parameters whose name starts with one of `prefixes`."""
+        flags = [
+            torch.full((size,), name.startswith(prefixes)) for name, size in zip(self.names, self.sizes, strict=True)
+        ]
+        return torch.cat(flags).to(self.vector.device)
