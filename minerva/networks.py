@@ -1,5 +1,6 @@
 """Networks: they hold parameters and map observations to numbers; no algorithm is in here."""
 
+import itertools
 import math
 
 import torch
@@ -73,3 +74,26 @@ class ActorCritic(nn.Module):
         if action is None:
             action = mean + torch.exp(log_std) * torch.randn_like(mean)
         return action, gaussian_log_prob(mean, log_std, action), gaussian_entropy(log_std), value
+
+
+class SmallInitLinear(nn.Linear):
+    """Linear layer with small truncated-normal weights and zero bias."""
+
+    def __init__(self, in_features: int, out_features: int, std: float = 0.01) -> None:
+        super().__init__(in_features, out_features)
+        nn.init.trunc_normal_(self.weight, std=std)
+        nn.init.zeros_(self.bias)
+
+
+class LayerNormMLP(nn.Sequential):
+    """MPO's torso: Linear, LayerNorm and tanh first, then Linear and ELU for each further layer."""
+
+    def __init__(self, in_dim: int, layer_sizes: LayerSizes, activate_final: bool = False) -> None:
+        if not layer_sizes:
+            raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
+        layers: list[nn.Module] = [nn.Linear(in_dim, layer_sizes[0]), nn.LayerNorm(layer_sizes[0]), nn.Tanh()]
+        for before, after in itertools.pairwise(layer_sizes):
+            layers += [nn.Linear(before, after), nn.ELU()]
+        if not activate_final and len(layer_sizes) > 1:
+            layers.pop()
+        super().__init__(*layers)

@@ -132,9 +132,9 @@ def _folder(algo: str, options: RunOptions) -> Path:
     return options.resume
 
 
-def _unchecked(algo: str, values: dict[str, Any]) -> Config:
+def _unchecked(algo: str, values: dict[str, Any]) -> Any:
     """A config whose values are not checked yet: the user may still mend them, and then our messages apply."""
-    config = config_class(algo)
+    config: Any = config_class(algo)
     config.refuse_unknown(values)
     return _without_checks(config)(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
@@ -147,9 +147,8 @@ def _without_checks(config: Any) -> Any:
 
 def _announce(console: Console, algo: str, options: RunOptions, config: Config) -> None:
     """What is about to happen, with every setting."""
-    console.print(
-        f"[bold]{algo}[/] on [bold]{options.env}[/], seed {options.seed}, {options.total_steps:,} steps on {options.device}"
-    )
+    budget = f"{options.total_steps:,} steps on {options.device}"
+    console.print(f"[bold]{algo}[/] on [bold]{options.env}[/], seed {options.seed}, {budget}")
     settings = config.to_dict()
     text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")

@@ -62,7 +62,7 @@ class VMPOConfig(Config):
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
-    """When the old policy is replaced: with each rollout, every old_policy_period updates, or when a KL meets its bound."""
+    """The old policy is replaced with each rollout, every old_policy_period updates, or when a KL meets its bound."""
     old_policy_period: Annotated[int, AT_LEAST_ONE] = 100
     """Updates between replacements with old_policy "updates", and at most so many with "kl"."""
     epsilon_mu: Annotated[float, POSITIVE] = 0.01

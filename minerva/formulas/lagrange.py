@@ -1,0 +1,69 @@
+"""Lagrange multipliers and the temperature's dual: the constrained optimisation that MPO and V-MPO share.
+
+A multiplier is kept as an unconstrained number and made positive where it is used. Shapes: B states, N actions
+sampled in each, D action dimensions.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+EPS_0 = 1e-8
+FLOOR = -18.0
+"""Unconstrained multipliers never fall below this."""
+
+LOWEST, HIGHEST = 1e-6, 1e6
+BISECTIONS = 60
+
+
+def positive(unconstrained: Tensor) -> Tensor:
+    """A multiplier from its unconstrained parameter."""
+    # LaTeX: \eta = \operatorname{softplus}(\tilde\eta) + \varepsilon_0
+    multiplier = softplus(unconstrained) + EPS_0
+    return multiplier
+
+
+def unconstrained(multiplier: float) -> float:
+    """The inverse of softplus: the parameter at which a multiplier has this value."""
+    return multiplier + math.log(-math.expm1(-multiplier))
+
+
+def floored(parameter: Tensor) -> Tensor:
+    """The unconstrained parameter, kept from drifting where softplus has no slope left."""
+    # LaTeX: \tilde\eta' = \max(\tilde\eta, -18)
+    kept = torch.clamp(parameter, min=FLOOR)
+    return kept
+
+
+def penalty(multipliers: Tensor, kls: Tensor) -> Tensor:
+    """What the constraints cost the policy.  [D], [D] -> []"""
+    # LaTeX: \mathcal{L}_{KL} = \sum_j \alpha_j D_j
+    cost = (multipliers * kls).sum()
+    return cost
+
+
+def multiplier_loss(multipliers: Tensor, kls: Tensor, bound: Tensor) -> Tensor:
+    """Its gradient raises a multiplier whose KL is over the bound and lowers one that is under.  [D], [D], [] -> []"""
+    # LaTeX: \mathcal{L}_\alpha = \sum_j \alpha_j (\epsilon - D_j)
+    loss = (multipliers * (bound - kls)).sum()
+    return loss
+
+
+def solved_temperature(kl: Callable[[Tensor], Tensor], bound: Tensor) -> Tensor:
+    """The temperature at which the E-step's KL meets its bound, by bisection on a logarithmic scale.
+
+    `kl(temperature)` falls as the temperature rises. The dual's slope is `bound - kl`, so this is its minimum. The
+    number of bisections is fixed: nothing is decided on the host. Where the bound cannot be reached (equal scores
+    give no KL at any temperature) the lowest temperature is returned.
+    """
+    low = torch.full_like(bound, math.log(LOWEST))
+    high = torch.full_like(bound, math.log(HIGHEST))
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        over = kl(torch.exp(middle)) > bound
+        low = torch.where(over, middle, low)
+        high = torch.where(over, high, middle)
+    return torch.exp(0.5 * (low + high))
