@@ -1,0 +1,1 @@
+"""A run's folder and everything written to it: config, metrics, checkpoints, progress, signals."""

@@ -1,0 +1,117 @@
+"""A run's folder: what lies where, and whether it may be written to."""
+
+import importlib.metadata
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from minerva.errors import RunError
+
+PACKAGES = ("minerva", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
+PROVENANCE = ("versions", "commit", "started")
+"""Parts of config.yaml that say where a run was made; two runs that differ only there have the same config."""
+
+
+class RunFolder:
+    """Paths inside one run's folder. Making the object touches nothing on disk."""
+
+    def __init__(self, path: Path, algo: str) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.metrics = path / "metrics.jsonl"
+        self.evaluations = path / "eval" / "evaluations.jsonl"
+        self.curve = path / "learning_curve.png"
+        self.tensorboard = path / "tensorboard"
+        self.last = path / "checkpoints" / f"{algo}_last.pt"
+        self.best = path / "checkpoints" / f"{algo}_best.pt"
+
+    def existing_config(self) -> dict[str, Any] | None:
+        """The config of the run that is here already, if one is."""
+        if not self.config.exists():
+            if self.path.exists() and any(self.path.iterdir()):
+                raise RunError(f"{self.path} holds other files and no run: give an empty or new folder.")
+            return None
+        return read_config(self.config)
+
+    def create(self, config: dict[str, Any]) -> None:
+        """Make the folder and write its config."""
+        try:
+            for folder in (self.path, self.last.parent, self.evaluations.parent, self.path / "videos"):
+                folder.mkdir(parents=True, exist_ok=True)
+            self.config.write_text(yaml.safe_dump({**config, **provenance()}, sort_keys=False))
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir.") from None
+
+
+def new_folder_name(algo: str, env: str, seed: int) -> str:
+    """`<algo>_<env>_seed<seed>_<time>`, safe as a file name."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", env).strip("-")
+    return f"{algo}_{name}_seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A config.yaml as a dict."""
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read as a config: {str(error).splitlines()[0]}.") from None
+    if not isinstance(config, dict):
+        raise RunError(f"{path} is not the config of a run: give a config.yaml that Minerva wrote.")
+    return config
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What differs between two configs, provenance aside, one `name: old -> new` each."""
+    old, new = _flat(old), _flat(new)
+    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in PROVENANCE)
+    return [f"{name}: {old.get(name)} -> {new.get(name)}" for name in names if old.get(name) != new.get(name)]
+
+
+def find_checkpoint(path: Path, which: str = "best") -> Path:
+    """The checkpoint file that `path` means: itself, or the best (or last) one of the run in that folder."""
+    if path.is_file():
+        return path
+    found = sorted((path / "checkpoints").glob(f"*_{which}.pt")) or sorted((path / "checkpoints").glob("*_last.pt"))
+    if not found:
+        raise RunError(f"{path} holds no run with a checkpoint: give a run's folder or a checkpoint file.")
+    return found[0]
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, commit and time of this very moment."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "versions": versions | {"torch_threads": torch.get_num_threads()},
+        "commit": _commit(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that Minerva runs from, if it runs from one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": deep for inner, deep in value.items()}
+        else:
+            flat[name] = value
+    return flat
