@@ -1,0 +1,65 @@
+# Everything a newcomer needs: `make train` and `make test`. Each makes its own virtual environment.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+ALGO   ?= ppo
+ENV    ?= Pendulum-v1
+SEED   ?= 0
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-slow lint types wheel-test system-deps clean
+
+help:
+	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
+	@echo "make test        lint, types and tests (under ten minutes on two cores)"
+	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
+
+# pip is told nothing but the pinned versions: the same set of packages on every machine
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@touch $@
+
+$(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing Minerva into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dm_control]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing Minerva and its development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dm_control,video,dev]"
+	@touch $@ $(VENV)/.use
+
+train: $(VENV)/.use
+	@$(BIN)/minerva train $(ALGO) --env $(ENV) --seed $(SEED) $(ARGS)
+
+test: lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not cuda" -q
+
+test-slow: $(VENV)/.dev wheel-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not cuda" -q
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+# the wheel, as a user gets it: built, installed into an empty environment, trained with
+wheel-test: $(VENV)/.dev
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel . > build/wheel/log.txt 2>&1 || (cat build/wheel/log.txt; exit 1)
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
+	cd build/wheel && venv/bin/minerva train ppo --total-steps 10000 --out-dir trained
+	cd build/wheel && venv/bin/python -c "import glob, minerva; print(minerva.load_policy(glob.glob('trained/*')[0]).act([1.0, 0.0, 0.0]))"
+
+# the only target that calls apt: what the tests need of the system, on Debian
+system-deps:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libosmesa6 > /dev/null
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
