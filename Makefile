@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ALGO   ?= ppo
 ENV    ?= Pendulum-v1
 SEED   ?= 0
@@ -16,19 +17,19 @@ help:
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
-$(VENV)/.made:
+$(VENV)/.made: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(PIP) hatchling editables
 	@touch $@
 
 $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "installing Minerva into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dm_control]"
+	@$(PIP) --no-build-isolation -e ".[dm_control]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "installing Minerva and its development tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dm_control,video,dev]"
+	@$(PIP) --no-build-isolation -e ".[dm_control,video,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use
