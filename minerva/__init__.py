@@ -14,9 +14,15 @@ if TYPE_CHECKING:
     from minerva.api import train as train
     from minerva.policy import Policy as Policy
     from minerva.policy import load_policy as load_policy
+    from minerva.trainers.mpo.agent import MPOAgent as MPOAgent
+    from minerva.trainers.mpo.config import MPOConfig as MPOConfig
+    from minerva.trainers.mpo.trainer import MPOTrainer as MPOTrainer
     from minerva.trainers.ppo.agent import PPOAgent as PPOAgent
     from minerva.trainers.ppo.config import PPOConfig as PPOConfig
     from minerva.trainers.ppo.trainer import PPOTrainer as PPOTrainer
+    from minerva.trainers.vmpo.agent import VMPOAgent as VMPOAgent
+    from minerva.trainers.vmpo.config import VMPOConfig as VMPOConfig
+    from minerva.trainers.vmpo.trainer import VMPOTrainer as VMPOTrainer
 
 __version__ = "0.1.0"
 
@@ -26,12 +32,32 @@ _HOMES = {
     "evaluate": "minerva.api",
     "load_policy": "minerva.policy",
     "Policy": "minerva.policy",
+    "MPOAgent": "minerva.trainers.mpo.agent",
+    "MPOConfig": "minerva.trainers.mpo.config",
+    "MPOTrainer": "minerva.trainers.mpo.trainer",
     "PPOAgent": "minerva.trainers.ppo.agent",
     "PPOConfig": "minerva.trainers.ppo.config",
     "PPOTrainer": "minerva.trainers.ppo.trainer",
+    "VMPOAgent": "minerva.trainers.vmpo.agent",
+    "VMPOConfig": "minerva.trainers.vmpo.config",
+    "VMPOTrainer": "minerva.trainers.vmpo.trainer",
 }
 
-__all__ = ["PPOAgent", "PPOConfig", "PPOTrainer", "Policy", "evaluate", "load_policy", "train"]
+__all__ = [
+    "MPOAgent",
+    "MPOConfig",
+    "MPOTrainer",
+    "PPOAgent",
+    "PPOConfig",
+    "PPOTrainer",
+    "Policy",
+    "VMPOAgent",
+    "VMPOConfig",
+    "VMPOTrainer",
+    "evaluate",
+    "load_policy",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

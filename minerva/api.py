@@ -64,13 +64,16 @@ def evaluate(
     """Evaluate the policy of a run or checkpoint. Environments that are not known by id have to be given as `env`."""
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
+    if seed is not None and seed < 0:
+        raise ConfigError(f"seed is {seed}: it must be 0 or more.")
     policy = load_policy(path, which)
     evaluator = Evaluator(env or policy.about["env"], episodes, policy.about["seed"] if seed is None else seed)
     if evaluator.envs.obs_dim != policy.about["obs_dim"] or evaluator.envs.act_dim != policy.about["act_dim"]:
         raise CheckpointError(
-            f"{path} was trained on {policy.about['env']}, and {evaluator.envs.name} has other observations or actions."
+            f"{path} was trained on {policy.about['env']}, and {evaluator.envs.name} has other observations or "
+            "actions: give an environment like the one it was trained on."
         )
     try:
-        return evaluator(lambda obs: policy.agent.act(obs, deterministic=True).cpu().numpy())
+        return evaluator(lambda obs: policy.agent.policy_action(obs).cpu().numpy())
     finally:
         evaluator.close()

@@ -6,7 +6,6 @@ error message and the documentation read the same text.
 
 import dataclasses
 import difflib
-import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -33,6 +32,7 @@ POSITIVE = Within("(0, inf)")
 NOT_NEGATIVE = Within("[0, inf)")
 FRACTION = Within("[0, 1]")
 AT_LEAST_ONE = Within("[1, inf)")
+FINITE = Within("(-inf, inf)")
 
 LayerSizes = tuple[int, ...]
 
@@ -50,7 +50,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for field, annotation in self.annotations().items():
-            object.__setattr__(self, field, _checked(field, getattr(self, field), annotation))
+            object.__setattr__(self, field, checked(field, getattr(self, field), annotation))
         self.check()
 
     def check(self) -> None:
@@ -81,24 +81,27 @@ class Config:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def _checked(name: str, value: Any, annotation: Any) -> Any:
-    """`value` in the type that `annotation` asks for, or a ConfigError."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        value = _checked(name, value, arguments[0])
-        for limit in arguments[1:]:
-            if isinstance(limit, Within) and value is not None and value not in limit:
-                raise ConfigError(f"{name} is {value}: it must be in {limit.interval}.")
-        return value
+def checked(name: str, value: Any, annotation: Any) -> Any:
+    """`value` in the type and the range that `annotation` asks for, or a ConfigError. Infinity has to be asked for."""
+    wanted, *limits = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    value = _typed(name, value, wanted)
+    for limit in [limit for limit in limits if isinstance(limit, Within)] or [FINITE]:
+        if isinstance(value, (int, float)) and value not in limit:
+            raise ConfigError(f"{name} is {value}: it must be in {limit.interval}.")
+    return value
+
+
+def _typed(name: str, value: Any, wanted: Any) -> Any:
+    origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return value if value is None else _checked(name, value, next(a for a in arguments if a is not type(None)))
+        return value if value is None else _typed(name, value, next(a for a in arguments if a is not type(None)))
     if origin is Literal:
         if value not in arguments:
             raise ConfigError(f"{name} is {value!r}: it must be one of {', '.join(map(str, arguments))}.")
         return value
     if origin is tuple:
         return _layer_sizes(name, value)
-    return _plain(name, value, annotation)
+    return _plain(name, value, wanted)
 
 
 def _plain(name: str, value: Any, wanted: type) -> Any:
@@ -107,8 +110,6 @@ def _plain(name: str, value: Any, wanted: type) -> Any:
     if wanted is int and isinstance(value, int) and not isinstance(value, bool):
         return value
     if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if math.isnan(value):
-            raise ConfigError(f"{name} is not a number: give it a finite value.")
         return float(value)
     if wanted is str and isinstance(value, str):
         return value

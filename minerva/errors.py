@@ -19,3 +19,7 @@ class CheckpointError(MinervaError, ValueError):
 
 class RunError(MinervaError, RuntimeError):
     """A run folder that cannot be written to or continued."""
+
+
+class TrainingError(MinervaError, RuntimeError):
+    """Training that began well and cannot go on: a loss that is no number any more, a full disk."""

@@ -22,6 +22,10 @@ class Policy:
         self.low = np.asarray(about["action_low"], np.float64)
         self.high = np.asarray(about["action_high"], np.float64)
 
+    def __repr__(self) -> str:
+        made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
+        return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
+
     def act(self, observation: Array, deterministic: bool = True) -> Array:
         """The action for one observation [O], or the actions for a batch [B, O]."""
         observation = np.asarray(observation, np.float32)
@@ -30,9 +34,10 @@ class Policy:
                 f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "
                 f"observations have {self.about['obs_dim']} numbers."
             )
-        actions = self.agent.act(observation, deterministic=deterministic).cpu().numpy()
-        scaled: Array = (self.low + (actions + 1.0) * 0.5 * (self.high - self.low)).astype(np.float32)
-        return scaled
+        actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
+        scaled = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
+        within: Array = np.clip(scaled, self.low, self.high).astype(np.float32)  # rounding may pass a bound
+        return within
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:

@@ -32,7 +32,8 @@ class Evaluate:
         metrics = result.metrics()
         low, high = iqm_interval(result.returns)
         console = Console(highlight=False)
-        console.print(f"{which} policy of {self.run_dir}, {self.episodes} episodes, deterministic", soft_wrap=True)
+        what = f"{which} policy of {self.run_dir}, {self.episodes} episodes, deterministic"
+        console.print(what, markup=False, soft_wrap=True)
         console.print(f"return  mean {metrics['eval/return_mean']:,.1f}  std {metrics['eval/return_std']:,.1f}")
         console.print(
             f"        IQM {interquartile_mean(result.returns):,.1f}  95 % interval [{low:,.1f}, {high:,.1f}]",

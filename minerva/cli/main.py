@@ -9,11 +9,12 @@ from typing import Annotated, Any, Union
 import tyro
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.markup import escape
 
 from minerva.cli.evaluate import Evaluate
 from minerva.cli.presets import ShowPresets
 from minerva.cli.train import train_type
-from minerva.errors import MinervaError
+from minerva.errors import MinervaError, TrainingError
 
 DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
 
@@ -28,15 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(_parse(arguments).run())
     except MinervaError as error:
-        errors.print(f"[bold red]error:[/] {error}", markup=True, soft_wrap=True)
-        return WRONG_INPUT
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        return FAILED if isinstance(error, TrainingError) else WRONG_INPUT
     except KeyboardInterrupt:
         errors.print("stopped.")
         return STOPPED
     except SystemExit as exit_:  # from the parser: help was shown, or the arguments were refused
         return int(exit_.code or 0)
     except OSError as error:
-        errors.print(f"[bold red]error:[/] {error.strerror or error} {error.filename or ''}".rstrip(), soft_wrap=True)
+        reason = f"{error.strerror or error} {error.filename or ''}".strip()
+        errors.print(f"[bold red]error:[/] {escape(reason)}", soft_wrap=True)
         return FAILED
 
 

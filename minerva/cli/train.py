@@ -1,27 +1,33 @@
 """`minerva train`: train an agent, watch it, and be told what to do next."""
 
-import dataclasses
+import contextlib
 import functools
+import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, get_type_hints
 
 import torch
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.compute.compiled import CompileMode
-from minerva.config import Config
+from minerva.config import Config, checked, nearest
 from minerva.errors import ConfigError, RunError
 from minerva.presets import NONE, preset_for
-from minerva.runs.folder import RunFolder, new_folder_name, read_config
+from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
 from minerva.runs.run import Result
 from minerva.trainers.registry import PREFIXES, config_class
 
 DEFAULT_ENV = "Pendulum-v1"
+
+SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile")
+"""The run options that are part of a run's config."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +98,9 @@ def train_type(arguments: Sequence[str]) -> Any:
 
     Defaults depend on the environment, so the few options that choose them are read first.
     """
-    chosen, _ = tyro.cli(
-        RunOptions, args=list(arguments), return_unknown_args=True, add_help=False, console_outputs=False
-    )
+    chosen = RunOptions()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the real parse will report it
+        chosen, _ = tyro.cli(RunOptions, args=list(arguments), return_unknown_args=True, add_help=False)
     algo = next((word for word in arguments if word in PREFIXES), None)
     members = []
     for name in PREFIXES:
@@ -105,22 +111,39 @@ def train_type(arguments: Sequence[str]) -> Any:
 
 def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
     """Run options and hyperparameters before the user's own are applied."""
-    file = chosen.resume / "config.yaml" if chosen.resume else chosen.config
-    if file is None:
+    source = chosen.resume or chosen.config
+    if source is None:
         preset = preset_for(algo, chosen.env, chosen.preset)
         budget = preset.values.get("total_steps", DEFAULT_STEPS)
         values = {name: value for name, value in preset.values.items() if name != "total_steps"}
         return TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
+    file = source / "config.yaml" if source.is_dir() or chosen.resume else source
     if not file.is_file():
-        raise RunError(f"{file} does not exist: give the folder of a run, or a config.yaml.")
+        raise RunError(
+            f"{file} does not exist: give the folder of a run{'' if chosen.resume else ', or a config.yaml'}."
+        )
     saved = read_config(file)
     if saved.get("algo") != algo:
         raise ConfigError(
             f"{file} is the config of {saved.get('algo')}, not of {algo}: use minerva train {saved.get('algo')}."
         )
-    fields = {field.name for field in dataclasses.fields(RunOptions)}
-    options = RunOptions(**{name: value for name, value in saved.items() if name in fields and name != "engine"})
-    return TrainCommand(options, _unchecked(algo, saved.get("hyperparameters", {})))
+    try:
+        return TrainCommand(_saved_options(saved), _unchecked(algo, saved.get("hyperparameters", {})))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _saved_options(saved: dict[str, Any]) -> RunOptions:
+    """The run options that a config.yaml keeps, and the number of threads, which changes results in the last bits."""
+    for name in saved:
+        if name not in {*SAVED, *PROVENANCE, "algo", "hyperparameters"}:
+            raise ConfigError(f"{name} is not a setting that a run's config has. {nearest(name, SAVED)}")
+    versions = saved.get("versions")
+    threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
+    hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}
+    return RunOptions(
+        **{name: checked(name, values[name], hints[name]) for name in (*SAVED, "threads") if name in values}
+    )
 
 
 def _folder(algo: str, options: RunOptions) -> Path:
@@ -132,11 +155,14 @@ def _folder(algo: str, options: RunOptions) -> Path:
     return options.resume
 
 
-def _unchecked(algo: str, values: dict[str, Any]) -> Any:
-    """A config whose values are not checked yet: the user may still mend them, and then our messages apply."""
+def _unchecked(algo: str, values: Any) -> Any:
+    """A config whose values are not checked against each other yet: the user's own may still replace some."""
     config: Any = config_class(algo)
+    if not isinstance(values, dict):
+        raise ConfigError(f"hyperparameters is {values!r}: it must be a list of names with values.")
     config.refuse_unknown(values)
-    return _without_checks(config)(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    annotations = config.annotations()
+    return _without_checks(config)(**{name: checked(name, value, annotations[name]) for name, value in values.items()})
 
 
 @functools.cache
@@ -148,7 +174,7 @@ def _without_checks(config: Any) -> Any:
 def _announce(console: Console, algo: str, options: RunOptions, config: Config) -> None:
     """What is about to happen, with every setting."""
     budget = f"{options.total_steps:,} steps on {options.device}"
-    console.print(f"[bold]{algo}[/] on [bold]{options.env}[/], seed {options.seed}, {budget}")
+    console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], seed {options.seed}, {budget}", soft_wrap=True)
     settings = config.to_dict()
     text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
@@ -160,24 +186,31 @@ def _short(value: Any) -> str:
 
 def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
     """Before and after, the picture, the folder, and what to type next. The last line is always `run: <folder>`."""
+    say = functools.partial(console.print, markup=False, soft_wrap=True)  # paths and commands as they are written
+    folder = RunFolder(result.folder, algo)
+    quoted = shlex.quote(str(result.folder))
+    if result.finished:
+        _draw(folder, f"{algo} on {env}", result.random)
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        table.add_row("random policy", f"{result.random:,.1f}")
+        table.add_row("before training", f"{result.before:,.1f}")
+        table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
+        say("\nmean return, deterministic evaluation")
+        console.print(table)
+        say(f"\nlearning curve: {folder.curve}")
+        say("next:")
+        say(f"  minerva evaluate {quoted} --episodes 100")
+        say(f"  tensorboard --logdir {quoted}")
+        say(f"  python -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
+    else:
+        say(f"stopped at step {result.step:,}; a checkpoint is written. To go on:")
+        say(f"  minerva train {algo} --resume {quoted}")
+    say(f"run: {result.folder}")
+
+
+def _draw(folder: RunFolder, title: str, random_return: float) -> None:
+    if folder.curve.exists():
+        return  # a run that was finished before is left as it is
     from minerva.analysis.curve import learning_curve  # matplotlib takes a second to import
 
-    folder = result.folder
-    if not result.finished:
-        console.print(f"stopped at step {result.step:,}; a checkpoint is written. To go on:")
-        console.print(f"  minerva train {algo} --resume {folder}", soft_wrap=True)
-        console.print(f"run: {folder}", soft_wrap=True)
-        return
-    picture = learning_curve(RunFolder(folder, algo), f"{algo} on {env}", result.random)
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_row("random policy", f"{result.random:,.1f}")
-    table.add_row("before training", f"{result.before:,.1f}")
-    table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
-    console.print("\nmean return, deterministic evaluation")
-    console.print(table)
-    console.print(f"\nlearning curve: {picture}", soft_wrap=True)
-    console.print("next:")
-    console.print(f"  minerva evaluate {folder} --episodes 100", soft_wrap=True)
-    console.print(f"  tensorboard --logdir {folder}", soft_wrap=True)
-    console.print(f"  python -c \"import minerva; print(minerva.load_policy('{folder}'))\"", soft_wrap=True)
-    console.print(f"run: {folder}", soft_wrap=True)
+    learning_curve(folder, title, random_return)

@@ -26,10 +26,14 @@ class _Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.plain = function
-        self.call = torch.compile(function, fullgraph=True, dynamic=False)
+        self.call: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         try:
+            if self.call is None:
+                self.call = torch.compile(
+                    self.plain, fullgraph=True, dynamic=False
+                )  # raises on a Python it does not know
             return self.call(*inputs)
         except Exception as error:  # no compiler, an unsupported operation, a full cache disk: all the same here
             if self.call is self.plain:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch
 
-from minerva.utils.tree import Tree
+from minerva.utils.tree import Tree, detached
 
 Loss = Callable[..., tuple[Tensor, Tree]]
 
@@ -29,4 +29,4 @@ def gradient(loss: Loss, parameters: Tensor, *inputs: Any) -> tuple[Tensor, Tree
         leaf = parameters.detach().requires_grad_()
         value, metrics = loss(leaf, *inputs)
         (result,) = torch.autograd.grad(value, leaf)
-    return result, {name: metric.detach() for name, metric in metrics.items()}
+    return result, detached(metrics)

@@ -1,1 +1,1 @@
-"""Storage for experience: rollouts for on-policy algorithms."""
+"""Storage for experience: rollouts for on-policy algorithms, a replay for off-policy ones."""

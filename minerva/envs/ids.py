@@ -3,10 +3,12 @@
 import copy
 import importlib.util
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import ENV_ID_RE
 
 from minerva.config import nearest
 from minerva.errors import EnvError
@@ -15,6 +17,9 @@ EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any]
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 DM_CONTROL = "dm_control/"
+
+_made: weakref.WeakValueDictionary[int, gym.Env[Any, Any]] = weakref.WeakValueDictionary()
+"""What functions given as environments have returned, to notice one that returns the same environment again."""
 
 
 def is_dm_control(env: EnvLike) -> bool:
@@ -47,14 +52,19 @@ def factory(env: EnvLike) -> EnvFactory:
 
 
 def known_ids() -> list[str]:
-    """Every id that can be named here, dm_control's in Minerva's spelling."""
-    names = [name for name in gym.registry if not name.startswith((DM_CONTROL, "GymV"))]
+    """Every id that can be named here in its newest version, dm_control's in Minerva's spelling."""
+    by_version = sorted(gym.registry.values(), key=lambda spec: spec.version or 0)
+    newest = {(spec.namespace, spec.name): spec.id for spec in by_version}  # old versions may exist in name only
+    names = [name for name in newest.values() if not name.startswith((DM_CONTROL, "GymV"))]
     return names + [f"{DM_CONTROL}{domain}/{task}" for domain, task in _dm_control_tasks()]
 
 
 def _gymnasium_id(env_id: str) -> str:
     """The id under which gymnasium knows what the user wrote."""
     if not env_id.startswith(DM_CONTROL):
+        if env_id.count(":") > 1 or not ENV_ID_RE.fullmatch(env_id.rpartition(":")[2]):
+            close = nearest(env_id, known_ids())
+            raise EnvError(f"{env_id!r} is not an environment id: write one such as Pendulum-v1. {close}")
         return env_id
     parts = env_id.split("/")
     if len(parts) != 3 or not all(parts):
@@ -80,8 +90,10 @@ def _dm_control_tasks() -> list[tuple[str, str]]:
 
 
 def _make(written: str, env_id: str) -> gym.Env[Any, Any]:
+    # dm_control's lqr draws its springs when it is made: all copies, of all runs, must draw the same
+    options: dict[str, Any] = {"task_kwargs": {"random": 0}} if is_dm_control(written) else {}
     try:
-        return gym.make(env_id)
+        return gym.make(env_id, **options)
     except (
         gym.error.NameNotFound,
         gym.error.NamespaceNotFound,
@@ -101,6 +113,12 @@ def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
         raise EnvError(
             f"The function given as environment returned a {type(env).__name__}: it must return a gymnasium.Env."
         )
+    if _made.get(id(env.unwrapped)) is env.unwrapped:
+        raise EnvError(
+            f"The function given as environment returned the same {env_name(env)} twice: it must make a new one at "
+            "each call, for training and evaluation step theirs separately."
+        )
+    _made[id(env.unwrapped)] = env.unwrapped
     return env
 
 

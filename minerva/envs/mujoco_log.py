@@ -5,6 +5,8 @@ working folder.
 """
 
 import logging
+import sys
+from typing import Any
 
 logger = logging.getLogger("minerva")
 
@@ -17,8 +19,13 @@ def route_warnings() -> None:
         import mujoco
     except ImportError:
         return
-    if mujoco.get_mju_user_warning() is None:
+    if mujoco.get_mju_user_warning() in (None, _dm_control_handler()):
         mujoco.set_mju_user_warning(_log_once)
+
+
+def _dm_control_handler() -> Any:
+    """The handler that importing dm_control puts in place: it prints the same line for every environment."""
+    return getattr(sys.modules.get("dm_control.mujoco.wrapper.core"), "_warning_callback", None)
 
 
 def _log_once(message: str) -> None:

@@ -11,7 +11,11 @@ from minerva.errors import EnvError
 
 
 def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
-    """The environment with a one-dimensional observation, or an EnvError that says what is in the way."""
+    """The environment with a one-dimensional observation, or an EnvError that says what is in the way.
+
+    A Dict observation becomes its entries one after another, in the order of the space's keys, whatever order they
+    come in. gymnasium sorts the keys of a space made from a plain dict by name; so dm_control's are sorted by name.
+    """
     _check_actions(env.action_space, name)
     _check_observations(env.observation_space, name)
     if isinstance(env.observation_space, spaces.Box) and len(env.observation_space.shape) == 1:
@@ -20,9 +24,9 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
 
 
 def _check_actions(space: spaces.Space[Any], name: str) -> None:
-    if not isinstance(space, spaces.Box):
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         raise EnvError(
-            f"{name} has a {type(space).__name__} action space: Minerva controls continuous actions (Box) only. "
+            f"{name} has the action space {space}: Minerva controls continuous actions (a Box of floats) only. "
             "Try Pendulum-v1 or HalfCheetah-v5."
         )
     if len(space.shape) != 1 or space.shape[0] == 0:

@@ -51,7 +51,10 @@ class Engine(Protocol):
         """Start a new episode in the environments of `mask` (default all); observations of all."""
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        """(next observation, reward, terminated, truncated) of every environment, none of them reset."""
+        """(next observation, reward, terminated, truncated) of every environment, none of them reset.
+
+        `actions` are in the environment's units and within its bounds, in float64.
+        """
 
     def close(self) -> None:
         """Free what the environments hold."""
@@ -73,8 +76,8 @@ class GymnasiumEngine:
     """gymnasium's own vector environment, resetting when told to."""
 
     def __init__(self, env: EnvLike, num_envs: int) -> None:
-        route_warnings()
         name, make = env_name(env), factory(env)
+        route_warnings()
         self._envs = SyncVectorEnv(
             [lambda: _WithoutInfo(prepared(make(), name))] * num_envs,
             copy=False,
@@ -83,6 +86,7 @@ class GymnasiumEngine:
         self.num_envs = num_envs
         observations, actions = self._envs.single_observation_space, self._envs.single_action_space
         self.obs_dim: int = flatdim(observations)
+        self._action_dtype = actions.dtype
         self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)  # type: ignore[attr-defined]
 
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
@@ -93,7 +97,7 @@ class GymnasiumEngine:
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         """See `Engine`."""
-        obs, rewards, terminated, truncated, _ = self._envs.step(actions)
+        obs, rewards, terminated, truncated, _ = self._envs.step(actions.astype(self._action_dtype))
         return obs.astype(np.float32), rewards, terminated, truncated
 
     def close(self) -> None:
@@ -125,10 +129,10 @@ class VectorEnv:
     def step(self, actions: Array) -> Step:
         """One environment step each. Where an episode ended, `obs` is already the next episode's first."""
         next_obs, rewards, terminated, truncated = self._engine.step(self._scaled(actions))
+        self._lengths += 1
         self._finite("observation", next_obs)
         self._finite("reward", rewards)
         self._returns += rewards
-        self._lengths += 1
         self.obs = next_obs
         ended = terminated | truncated
         episodes = self._restart(ended) if ended.any() else []
@@ -144,9 +148,9 @@ class VectorEnv:
 
     def _scaled(self, actions: Array) -> Array:
         """From [-1, 1] to the environment's bounds, clipped: the one place where actions change units."""
-        clipped = np.clip(actions, -1.0, 1.0)
-        scaled = self.action_low + (clipped + 1.0) * 0.5 * (self.action_high - self.action_low)
-        return scaled.astype(np.float32)
+        scaled = self.action_low + (actions + 1.0) * 0.5 * (self.action_high - self.action_low)
+        # last, for rounding can carry even the sum at ±1 past its bound
+        return np.clip(scaled, self.action_low, self.action_high)
 
     def _restart(self, ended: Array) -> list[Episode]:
         """Note the episodes that ended and begin new ones in their place."""

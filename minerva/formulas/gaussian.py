@@ -39,8 +39,9 @@ def gaussian_kl_std(log_std: Tensor, old_log_std: Tensor) -> Tensor:
     """KL(old || new) of Gaussians that differ in their spreads alone, per dimension.  [..., D] -> [..., D]"""
     # LaTeX: \ell_j = \log\sigma_j - \log\sigma'_j
     log_ratio = log_std - old_log_std
+    # expm1, because a bound is often 1e-6: there exp(x) - 1 has lost the digits that count in single precision
     # LaTeX: D_{\sigma,j} = \frac{1}{2} (\exp(-2 \ell_j) - 1 + 2 \ell_j)
-    kl = 0.5 * (torch.exp(-2 * log_ratio) - 1 + 2 * log_ratio)
+    kl = 0.5 * (torch.expm1(-2 * log_ratio) + 2 * log_ratio)
     return kl
 
 
@@ -49,3 +50,34 @@ def tanh_log_slope(raw: Tensor) -> Tensor:
     # LaTeX: \log(1 - \tanh^2 x) = 2 (\log 2 - x - \operatorname{softplus}(-2 x))
     log_slope = 2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
     return log_slope
+
+
+def squashed(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """A Gaussian sample squashed into the bounds.  [..., D] -> [..., D]"""
+    # LaTeX: a_j = a_j^{low} + \frac{1}{2} (\tanh(u_j) + 1) (a_j^{high} - a_j^{low})
+    actions = low + 0.5 * (torch.tanh(raw) + 1) * (high - low)
+    return actions
+
+
+def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """The sample that `squashed` maps to an action; one on a bound is moved inside by a rounding error.
+
+    The distances to the bounds are taken from the action itself, so nothing is lost beside them that the action
+    still holds.
+    """
+    closest = 0.0625 * torch.finfo(actions.dtype).eps * (high - low)
+    # LaTeX: l_j = \max(a_j - a_j^{low}, c_j)
+    above_low = torch.maximum(actions - low, closest)
+    # LaTeX: h_j = \max(a_j^{high} - a_j, c_j)
+    below_high = torch.maximum(high - actions, closest)
+    # LaTeX: u_j = \frac{1}{2} (\log l_j - \log h_j)
+    raw = 0.5 * (torch.log(above_low) - torch.log(below_high))
+    return raw
+
+
+def squash_log_slope(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Log-volume that `squashed` stretches by at a sample: what its log-density loses.  [..., D] -> [...]"""
+    log_slope = tanh_log_slope(raw)
+    # LaTeX: \log|\frac{da}{du}| = \sum_j (\log(1 - \tanh^2 u_j) + \log(\frac{1}{2} (a_j^{high} - a_j^{low})))
+    log_volume = (log_slope + torch.log(0.5 * (high - low))).sum(-1)
+    return log_volume

@@ -31,6 +31,15 @@ def unconstrained(multiplier: float) -> float:
     return multiplier + math.log(-math.expm1(-multiplier))
 
 
+def inverse_positive(multiplier: Tensor) -> Tensor:
+    """The inverse of `positive`: where a solved multiplier is stored."""
+    # LaTeX: x = \eta - \varepsilon_0
+    softplus_part = multiplier - EPS_0
+    # LaTeX: \tilde\eta = x + \log(1 - \exp(-x))
+    parameter = softplus_part + torch.log(-torch.expm1(-softplus_part))
+    return parameter
+
+
 def floored(parameter: Tensor) -> Tensor:
     """The unconstrained parameter, kept from drifting where softplus has no slope left."""
     # LaTeX: \tilde\eta' = \max(\tilde\eta, -18)
@@ -50,6 +59,18 @@ def multiplier_loss(multipliers: Tensor, kls: Tensor, bound: Tensor) -> Tensor:
     # LaTeX: \mathcal{L}_\alpha = \sum_j \alpha_j (\epsilon - D_j)
     loss = (multipliers * (bound - kls)).sum()
     return loss
+
+
+def scaled_multipliers(multipliers: Tensor, kls: Tensor, bounds: Tensor, rate: Tensor) -> Tensor:
+    """Multipliers raised by a factor while their KL is over its bound and lowered while it is under.  [D] each
+
+    Where a multiplier has fallen far, or its bound is small, a gradient step hardly moves it; a factor always does.
+    """
+    # LaTeX: v_j = \operatorname{clip}(\frac{D_j}{\epsilon_j} - 1, -1, 1)
+    violations = torch.clamp(kls / bounds - 1, -1, 1)
+    # LaTeX: \alpha_j = \operatorname{clip}(\alpha'_j \exp(\beta_\alpha v_j), 10^{-6}, 10^6)
+    scaled = torch.clamp(multipliers * torch.exp(rate * violations), LOWEST, HIGHEST)
+    return scaled
 
 
 def solved_temperature(kl: Callable[[Tensor], Tensor], bound: Tensor) -> Tensor:

@@ -43,6 +43,58 @@ def discounted_returns(
     return torch.stack(returns).flip(0)
 
 
+def n_step_sums(rewards: Tensor, dones: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What T rows say of the first one's return: reward, discount of the state that follows, rows used.  -> [E] each
+
+    Rows count until the first that ends an episode. The state that follows is that of the last row used.
+    """
+    # LaTeX: x_t = 1 - d_t
+    goes_on = 1 - dones
+    # LaTeX: m_t = \prod_{k<t} x_k
+    counted = torch.cat((torch.ones_like(dones[:1]), torch.cumprod(goes_on, 0)[:-1]))
+    steps = torch.arange(rewards.shape[0], dtype=rewards.dtype, device=rewards.device).unsqueeze(-1)
+    # LaTeX: R = \sum_t \gamma^t m_t r_t
+    total = (gamma**steps * counted * rewards).sum(0)
+    # LaTeX: n = \sum_t m_t
+    used = counted.sum(0)
+    # LaTeX: \Gamma = \gamma^n
+    discount = gamma**used
+    return total, discount, used
+
+
+def bootstrapped(rewards: Tensor, discount: Tensor, next_values: Tensor, terminated: Tensor) -> Tensor:
+    """Reward and the discounted value of the state that follows it, unless the episode terminated.  [E] -> [E]"""
+    # LaTeX: y_b = R_b + \Gamma_b (1 - e_b) V(s'_b)
+    target = rewards + discount * (1 - terminated) * next_values
+    return target
+
+
+def trace_coefficients(log_prob: Tensor, behaviour_log_prob: Tensor, retrace_lambda: Tensor) -> Tensor:
+    """How much of what follows a row Retrace believes: the less, the less likely its action has become."""
+    # LaTeX: \rho_t = \exp(\log\pi'(a_t|s_t) - \log b(a_t|s_t))
+    ratio = torch.exp(log_prob - behaviour_log_prob)
+    # LaTeX: c_t = \lambda \min(1, \rho_t)
+    traces = retrace_lambda * torch.clamp(ratio, max=1.0)
+    return traces
+
+
+def retrace(values: Tensor, deltas: Tensor, traces: Tensor, dones: Tensor, gamma: Tensor) -> Tensor:
+    """Retrace's target for the first row (Munos et al. 2016, eq. 4), the trace cut at an episode's end.  -> [E]
+
+    `values` are Q' of the rows' own actions. The sum over time is taken from its end: each weight gamma^t c_1...c_t
+    is then the product of the steps on the way, and nothing overflows.
+    """
+    following = torch.zeros_like(deltas[0])
+    next_trace = torch.zeros_like(deltas[0])
+    for delta, trace, done in zip(deltas.flip(0), traces.flip(0), dones.flip(0), strict=True):
+        # LaTeX: \Delta_t = \delta_t + \gamma c_{t+1} (1 - d_t) \Delta_{t+1}
+        following = delta + gamma * next_trace * (1 - done) * following
+        next_trace = trace
+    # LaTeX: Q^{ret} = Q'(s_0, a_0) + \Delta_0
+    target = values[0] + following
+    return target
+
+
 def discounted_sums(rewards: Tensor, dones: Tensor, before: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     """Reward summed forward with discount since each episode's start.
 
@@ -69,6 +121,17 @@ def normalize(advantages: Tensor) -> Tensor:
     # LaTeX: \hat{A}_t = \frac{A_t - \bar{A}}{\sigma_A + \varepsilon_0}
     normalized = (advantages - mean) / (std + EPS_0)
     return normalized
+
+
+def standardize(advantages: Tensor) -> Tensor:
+    """Zero mean and unit (biased) standard deviation over all rows, as V-MPO uses them."""
+    # LaTeX: \bar{A} = \mathbb{E}_t[A_t]
+    mean = advantages.mean()
+    # LaTeX: \sigma_A = \sqrt{\mathbb{E}_t[(A_t - \bar{A})^2]}
+    std = torch.sqrt(((advantages - mean) ** 2).mean())
+    # LaTeX: \hat{A}_t = \frac{A_t - \bar{A}}{\sigma_A + \varepsilon_0}
+    standardized = (advantages - mean) / (std + EPS_0)
+    return standardized
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """A run's folder: what lies where, and whether it may be written to."""
 
 import importlib.metadata
+import os
 import platform
 import re
 import subprocess
@@ -33,6 +34,8 @@ class RunFolder:
 
     def existing_config(self) -> dict[str, Any] | None:
         """The config of the run that is here already, if one is."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file: give an empty or new folder.")
         if not self.config.exists():
             if self.path.exists() and any(self.path.iterdir()):
                 raise RunError(f"{self.path} holds other files and no run: give an empty or new folder.")
@@ -44,9 +47,19 @@ class RunFolder:
         try:
             for folder in (self.path, self.last.parent, self.evaluations.parent, self.path / "videos"):
                 folder.mkdir(parents=True, exist_ok=True)
-            self.config.write_text(yaml.safe_dump({**config, **provenance()}, sort_keys=False))
+            write_whole(self.config, yaml.safe_dump({**config, **provenance()}, sort_keys=False))
         except OSError as error:
             raise RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir.") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file's text in one step: whoever reads it, or kills us, finds the old text or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def new_folder_name(algo: str, env: str, seed: int) -> str:
@@ -60,7 +73,8 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} cannot be read as a config: {str(error).splitlines()[0]}.") from None
+        reason = str(error).splitlines()[0]
+        raise RunError(f"{path} cannot be read as YAML ({reason}): give a config.yaml that Minerva wrote.") from None
     if not isinstance(config, dict):
         raise RunError(f"{path} is not the config of a run: give a config.yaml that Minerva wrote.")
     return config
@@ -75,6 +89,8 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 def find_checkpoint(path: Path, which: str = "best") -> Path:
     """The checkpoint file that `path` means: itself, or the best (or last) one of the run in that folder."""
+    if which not in ("best", "last"):
+        raise RunError(f"There is no {which} checkpoint: ask for best or last.")
     if path.is_file():
         return path
     found = sorted((path / "checkpoints").glob(f"*_{which}.pt")) or sorted((path / "checkpoints").glob("*_last.pt"))

@@ -9,19 +9,19 @@ from typing import Any, Self
 
 from torch.utils.tensorboard import SummaryWriter
 
-from minerva.runs.folder import RunFolder
+from minerva.runs.folder import RunFolder, write_whole
 from minerva.utils.wandb_utils import log_wandb
 
 
 class MetricsWriter:
-    """Writes each row to every place, and forgets rows after `step` of a run that goes on from there."""
+    """Writes each row to every place. Of a run that goes on from `step`, later rows are forgotten; -1: all rows."""
 
     def __init__(self, folder: RunFolder, step: int, wandb: bool) -> None:
         self.wandb = wandb
         self._keep_until(folder.metrics, step)
         self._keep_until(folder.evaluations, step)
-        self._file = open(folder.metrics, "a", buffering=1)
-        self._evaluations = open(folder.evaluations, "a", buffering=1)
+        self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
+        self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
         self._tensorboard = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -39,7 +39,9 @@ class MetricsWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
         self._evaluations.close()
         self._tensorboard.close()
@@ -48,7 +50,7 @@ class MetricsWriter:
     def _keep_until(path: Path, step: int) -> None:
         if path.exists():
             kept = [row for row in read_rows(path) if row["step"] <= step]
-            path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+            write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -20,10 +20,9 @@ class ProgressLine:
         self._first = done
         self._started = self._printed = time.monotonic()
         self._status = ""
-        self._bar = Progress(
-            TextColumn("[bold]training"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+        self._bar = Progress(  # fits into 80 columns
+            BarColumn(bar_width=10),
+            TextColumn("{task.percentage:3.0f} %"),
             TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(compact=True),
             console=console,
@@ -48,11 +47,14 @@ class ProgressLine:
             self._printed = now
             left = (self.total - step) / max(self.steps_per_second(step), 1e-9)
             share = 100 * step / self.total
-            self.console.print(f"{step:>9,} / {self.total:,} ({share:3.0f} %)  {self._status}  {left:.0f} s left")
+            line = f"{step:>9,} / {self.total:,} ({share:3.0f} %)  {self._status}  {left:.0f} s left"
+            self.console.print(line, soft_wrap=True)
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()

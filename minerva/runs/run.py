@@ -15,7 +15,7 @@ from rich.console import Console
 
 from minerva.compute.compiled import CompileMode
 from minerva.envs.vector import Episode
-from minerva.errors import ConfigError, RunError
+from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from minerva.runs.folder import RunFolder, differences
@@ -104,7 +104,7 @@ class Run:
         self.total_steps = total_steps
         self.settings = settings
         self.folder = RunFolder(out_dir, trainer.algo)
-        self.eval_every = settings.eval_every or max(total_steps // EVALUATIONS, 1)
+        self.eval_every = settings.eval_every or max(math.ceil(total_steps / EVALUATIONS), 1)
         self.console = Console(quiet=settings.quiet, highlight=False)
         self.step = 0
         self.returns: dict[str, float] = {}
@@ -126,23 +126,15 @@ class Run:
 
     def __enter__(self) -> Self:
         self._open()
-        if self.already_finished:
-            return self
-        self._evaluator = self.trainer.make_evaluator(self.settings.eval_episodes)
-        self._exit.callback(self._evaluator.close)
-        self._signals = self._exit.enter_context(StopSignals())
-        wandb = self.settings.wandb is not None and start_wandb(
-            self.settings.wandb, self.folder.path.name, self.config
-        )
-        self._writer = self._exit.enter_context(MetricsWriter(self.folder, self.step, wandb))
-        self._line = self._exit.enter_context(
-            ProgressLine(self.console, self.total_steps, self.step, self.settings.quiet)
-        )
-        if not self.returns:
-            self._begin()
+        if not self.already_finished:
+            with ExitStack() as stack:  # closes what was opened if a later part cannot be
+                self._start(stack)
+                self._exit = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._exit.close()
 
     def result(self) -> Result:
@@ -153,34 +145,60 @@ class Run:
     def _open(self) -> None:
         """Make the folder, or take over the run in it."""
         existing = self.folder.existing_config()
-        if existing is None or not self.folder.last.exists():
-            self.folder.create(self.config)
-            return
-        changed = differences(existing, self.config)
+        changed = differences(existing, self.config) if existing else []
         if changed:
             raise RunError(
                 f"{self.folder.path} holds a run of another config ({'; '.join(changed[:3])}): give another folder, "
                 "or the same config to go on with it."
             )
-        checkpoint = load_checkpoint(self.folder.last)
+        if existing is None or not self.folder.last.exists():
+            self.folder.create(self.config)
+            return
+        checkpoint = self._newest_checkpoint()
         self.trainer.load_state_dict(checkpoint.state["trainer"])
-        self.step = self._evaluated = checkpoint.state["step"]
+        self.step, self._evaluated = checkpoint.state["step"], checkpoint.state["evaluated"]
         self.returns = dict(checkpoint.state["returns"])
         self.already_finished = checkpoint.about["finished"]
         if self.already_finished:
-            self.console.print(f"{self.folder.path} is a finished run: nothing to do.")
+            self._say(f"{self.folder.path} is a finished run: nothing to do.")
         else:
-            self.console.print(
+            self._say(
                 f"going on with {self.folder.path} from step {self.step:,}: weights, optimiser, normalisers and random "
                 "generators as they were; the environments start new episodes, so this is not bit for bit the "
                 "uninterrupted run."
             )
 
+    def _say(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written
+
+    def _newest_checkpoint(self) -> Checkpoint:
+        """The last one, or if that is damaged the best one: it is older, and as complete."""
+        try:
+            return load_checkpoint(self.folder.last)
+        except CheckpointError as error:
+            if not self.folder.best.exists():
+                raise
+            logger.warning("%s Going on from %s instead.", error, self.folder.best)
+            return load_checkpoint(self.folder.best)
+
+    def _start(self, stack: ExitStack) -> None:
+        """Everything a running run holds open, closed again by `stack`."""
+        settings = self.settings
+        self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
+        stack.callback(self._evaluator.close)
+        self._signals = stack.enter_context(StopSignals())
+        wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
+        known = self.step if self.returns else -1  # an attempt that ended before its first checkpoint left rows
+        self._writer = stack.enter_context(MetricsWriter(self.folder, known, wandb))
+        self._line = stack.enter_context(ProgressLine(self.console, self.total_steps, self.step, settings.quiet))
+        if not self.returns:
+            self._begin()
+
     def _begin(self) -> None:
         """What the numbers are to be compared with: a random policy, and this one untrained."""
         self.returns["random"] = self._evaluator.random(seed=0).mean
         self._evaluate()
-        self.returns["before"] = self.returns["after"]
+        self._save(finished=False)
 
     # --- the loop's two calls -------------------------------------------------------------------------------
 
@@ -191,6 +209,11 @@ class Run:
         if self._evaluated != self.step and not self._stopped:
             self._evaluate()
         self._save(finished=not self._stopped)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal asks to report soon and be stopped: for loops that report seldom."""
+        return self._signals.received
 
     def report(self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode]) -> None:
         """Write what happened up to `step`; evaluate, save and stop when it is time to."""
@@ -207,8 +230,8 @@ class Run:
             self._evaluate()
             self._save(finished=False)
         self._line.show(step, self.returns.get("train"), self.returns.get("after"))
-        ended = any([callback(step, row, self.trainer) for callback in self.settings.callbacks])
-        self._stopped = self._stopped or ended or self._signals.received
+        answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
+        self._stopped = self._stopped or any(answers) or self._signals.received
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
@@ -218,6 +241,7 @@ class Run:
         self._writer.write(self.step, evaluation.metrics())
         self._writer.write_evaluation(self.step, evaluation.returns, evaluation.lengths)
         self.returns["after"] = evaluation.mean
+        self.returns.setdefault("before", evaluation.mean)
         if evaluation.mean > self.returns.get("best", -math.inf):
             self.returns["best"] = evaluation.mean
             save_checkpoint(self.folder.best, self._checkpoint(finished=False))
@@ -228,14 +252,14 @@ class Run:
     def _checkpoint(self, finished: bool) -> Checkpoint:
         about = {**self.config, **self.trainer.policy_shape(), "step": self.step, "finished": finished}
         about["return"] = self.returns["after"]
-        state = {"trainer": self.trainer.state_dict(), "step": self.step, "returns": dict(self.returns)}
-        return Checkpoint(about, state)
+        progress = {"step": self.step, "evaluated": self._evaluated, "returns": dict(self.returns)}
+        return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress})
 
 
 def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:
     for name, value in metrics.items():
         if name.startswith("loss") and not math.isfinite(value):
-            raise RunError(
-                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} keeps its last good state. "
-                "A lower learning rate or a tighter max_grad_norm usually helps."
+            raise TrainingError(
+                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} keeps its last good "
+                "state. A lower learning rate or a tighter max_grad_norm usually helps."
             )

@@ -13,7 +13,7 @@ from minerva.envs.vector import VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.folder import find_checkpoint
+from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.utils.tree import Tree
 
@@ -75,15 +75,17 @@ class Trainer(ABC):
                 )
         try:
             self.agent.load_policy(checkpoint.state["trainer"]["agent"])
-        except (RuntimeError, KeyError) as error:
-            reason = str(error).splitlines()[0]
+        except (RuntimeError, KeyError):
+            changed = differences(checkpoint.about["hyperparameters"], self.config.to_dict())
+            changed.sort(key=lambda change: "layer_sizes" not in change)  # the likeliest reason first
             raise CheckpointError(
-                f"{path} holds networks of other sizes ({reason}): give the same layer sizes."
+                f"{path} holds networks of another shape than this run's ({'; '.join(changed[:3])}): "
+                "give the settings that it was made with."
             ) from None
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The deterministic policy, in [-1, 1]."""
-        actions: np.ndarray = self.agent.act(obs, deterministic=True).cpu().numpy()
+        actions: np.ndarray = self.agent.policy_action(obs).cpu().numpy()
         return actions
 
     def make_evaluator(self, episodes: int) -> Evaluator:

@@ -14,6 +14,7 @@ from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.run import Run
 from minerva.trainers.base import Trainer
+from minerva.trainers.health import Health
 from minerva.utils.tree import Tree
 
 
@@ -28,7 +29,7 @@ class OnPolicyAgent(Protocol):
     def execute(self, actions: Tensor) -> Tensor:
         """What the environment gets of them, in [-1, 1]."""
 
-    def update(self, rollout: dict[str, Tensor], remaining: float) -> dict[str, float]:
+    def learn(self, rollout: dict[str, Tensor], remaining: float) -> dict[str, float]:
         """Learn from a rollout; `remaining` falls from 1 to 0 over the run if rates are annealed."""
 
     def compile(self, mode: Any, updates: int) -> None:
@@ -57,6 +58,7 @@ class OnPolicyTrainer(Trainer):
     """Rollouts of `rollout_steps` in `num_envs` environments, each learned from once."""
 
     agent: OnPolicyAgent
+    health: Health | None = None
 
     def __init__(self, env: EnvLike, seed: int, device: str, config: Any) -> None:
         super().__init__(env, seed, device, config, config.num_envs)
@@ -80,7 +82,9 @@ class OnPolicyTrainer(Trainer):
             episodes = collect(self.envs, self.agent, rollout)
             if self.reward_norm is not None:
                 rollout.rewards = self.reward_norm(rollout.rewards, rollout.dones)
-            metrics = self.agent.update(rollout.tensors(), self._remaining(step // self.batch_size, updates))
+            metrics = self.agent.learn(rollout.tensors(), self._remaining(step // self.batch_size, updates))
+            if self.health is not None:
+                self.health(metrics)
             run.report(step, metrics, episodes)
 
     def check(self, total_steps: int) -> None:

@@ -20,8 +20,16 @@ class FlatParameters:
         self.shapes = [parameter.shape for parameter in named.values()]
         self.sizes = [parameter.numel() for parameter in named.values()]
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in named.values()])
-        for parameter, view in zip(named.values(), self.by_name(self.vector).values(), strict=True):
+        self.module, self.views = module, list(self.by_name(self.vector).values())
+        for parameter, view in zip(named.values(), self.views, strict=True):
             parameter.data = view
+
+    def adopt(self) -> None:
+        """Take over parameters that were replaced instead of written, as `parameter.data = tensor` does."""
+        for parameter, view in zip(self.module.parameters(), self.views, strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                view.copy_(parameter.detach())
+                parameter.data = view
 
     def by_name(self, vector: Tensor) -> dict[str, Tensor]:
         """Name -> tensor of the module's shape, for `torch.func.functional_call`."""

@@ -15,9 +15,9 @@ def stream_seed(seed: int, stream: str) -> int:
 
 @contextmanager
 def seeded(seed: int, stream: str) -> Iterator[None]:
-    """torch's global generator seeded inside the block, and as it was after it."""
+    """torch's global CPU generator seeded inside the block, and as it was after it."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(seed, stream))
+        torch.default_generator.manual_seed(stream_seed(seed, stream))  # torch.manual_seed reseeds the GPUs' as well
         yield
 
 

@@ -28,6 +28,11 @@ def copy_(target: Tree, source: Tree) -> None:
             target[key].copy_(value)
 
 
+def detached(tree: Tree) -> Tree:
+    """The same tensors, without the graph that made them."""
+    return {key: detached(value) if isinstance(value, dict) else value.detach() for key, value in tree.items()}
+
+
 def take(batch: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
     """The same rows of every tensor."""
     return {key: value[index] for key, value in batch.items()}

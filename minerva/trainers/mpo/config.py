@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes
+from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
 from minerva.errors import ConfigError
 from minerva.utils.optim import OptimizerType
 
@@ -40,21 +40,21 @@ class MPOConfig(Config):
     gamma: Annotated[float, FRACTION] = 0.99
     """Discount."""
     n_step: Annotated[int, AT_LEAST_ONE] = 1
-    """Steps of reward before the target bootstraps."""
+    """n: steps of reward before the target bootstraps."""
     use_retrace: bool = False
     """Retrace targets along sequences instead of n-step ones."""
     retrace_steps: Annotated[int, AT_LEAST_ONE] = 2
-    """Length of the sequences that Retrace is given."""
+    """Length of the sequences that Retrace is given; 1 is the one-step target."""
     retrace_mc_actions: Annotated[int, AT_LEAST_ONE] = 8
     """K: actions over which the state value in Retrace is averaged."""
     retrace_lambda: Annotated[float, FRACTION] = 0.95
     """Trace parameter lambda of Retrace."""
-    critic: Literal["scalar", "categorical"] = "scalar"
-    """What the critic predicts: the return's mean, or its distribution over fixed atoms."""
-    critic_atoms: Annotated[int, AT_LEAST_ONE] = 51
-    """Atoms of the categorical critic."""
+    critic: Literal["scalar", "categorical", "hl_gauss"] = "scalar"
+    """What it predicts: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
+    critic_atoms: Annotated[int, Within("[2, inf)")] = 51
+    """Atoms of the "categorical" and "hl_gauss" critics."""
     critic_range: Annotated[float, POSITIVE] = 150.0
-    """The atoms span minus to plus this; 150 is published for dm_control, 1600 for Gym."""
+    """Those atoms span minus to plus this; 150 is published for dm_control, 1600 for Gym."""
     target_networks_update_period: Annotated[int, AT_LEAST_ONE] = 100
     """Updates between hard copies of both networks into their targets."""
 
@@ -70,7 +70,7 @@ class MPOConfig(Config):
     temperature_lr: Annotated[float, POSITIVE] = 3e-4
     """Learning rate of the temperature."""
     epsilon_penalty: Annotated[float, NOT_NEGATIVE] = 0.001
-    """Bound of the penalty on actions outside their bounds; 0: no penalty."""
+    """Bound of the penalty on sampled actions outside their bounds (Abdolmaleki et al. 2020); 0: no penalty."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
@@ -78,7 +78,7 @@ class MPOConfig(Config):
     mstep_kl_epsilon: Annotated[float, POSITIVE] = 0.1
     """epsilon_mu: bound on the mean's KL, per action dimension."""
     mstep_kl_epsilon_std: Annotated[float | None, POSITIVE] = None
-    """epsilon_sigma: bound on the spread's KL, per action dimension; None: the same as the mean's."""
+    """epsilon_sigma: the same for the spread; None: as the mean's. Published ones are 1,000 to 10,000 times smaller."""
     lambda_init: Annotated[float, POSITIVE] = 1.0
     """Factor on both initial multipliers."""
     lambda_lr: Annotated[float, POSITIVE] = 3e-4
@@ -86,27 +86,32 @@ class MPOConfig(Config):
     init_log_alpha_mean: float = 10.0
     """Initial unconstrained multiplier of the mean's KL."""
     init_log_alpha_stddev: float = 1000.0
-    """Initial unconstrained multiplier of the spread's KL."""
+    """Initial unconstrained multiplier of the spread's KL. 1000 all but freezes sigma until it has come down, which
+    takes 3.3 million updates at lambda_lr 3e-4 and 100,000 at 0.01; presets start lower."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE] = 3e-4
     """Learning rate of the policy; divided by m_steps."""
     q_lr: Annotated[float, POSITIVE] = 3e-4
     """Learning rate of the critic."""
-    max_grad_norm: Annotated[float, POSITIVE] = 1.0
+    max_grad_norm: Annotated[float, Within("(0, inf]")] = 1.0
     """Gradients of critic, duals and policy are each shortened to this length; inf: never."""
     optimizer_type: OptimizerType = "adam"
     """"adam" (eps 1e-5) or "sgd"."""
     sgd_momentum: Annotated[float, FRACTION] = 0.9
     """Momentum of "sgd"."""
 
+    @property
+    def sequence_length(self) -> int:
+        """Rows that one target is computed from."""
+        return self.retrace_steps if self.use_retrace else self.n_step
+
     def check(self) -> None:
         """Rules between fields."""
-        if self.replay_size < self.batch_size:
-            raise ConfigError(
-                f"replay_size {self.replay_size} is smaller than batch_size {self.batch_size}: raise replay_size."
-            )
-        if self.use_retrace and self.retrace_steps < 2:
-            raise ConfigError("use_retrace needs sequences: set retrace_steps to 2 or more.")
+        for name in ("batch_size", "num_envs"):
+            if self.replay_size < getattr(self, name):
+                raise ConfigError(
+                    f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}: raise replay_size."
+                )
         if self.use_retrace and self.n_step > 1:
             raise ConfigError("use_retrace and n_step are two ways to the same target: leave n_step at 1.")

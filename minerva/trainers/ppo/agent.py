@@ -101,6 +101,10 @@ class PPOAgent:
             return self.execute(self.sample(obs))
         return self.execute(self.network.get_deterministic_action(self._tensor(obs)))
 
+    def policy_action(self, obs: np.ndarray | Tensor, deterministic: bool = True) -> Tensor:
+        """`act` under the name that all algorithms have for it: actions, and nothing else.  [..., O] -> [..., D]"""
+        return self.act(obs, deterministic)
+
     # --- learning -------------------------------------------------------------------------------------------
 
     def compile(self, mode: CompileMode, updates: int) -> None:
@@ -117,6 +121,10 @@ class PPOAgent:
         copy_(self.state, state)
         values = torch.stack([value.to(torch.float64) for value in metrics.values()]).tolist()
         return dict(zip(metrics, values, strict=True))
+
+    def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
+        """`update` under the name that the on-policy loop has for it."""
+        return self.update(rollout, remaining)
 
     def updated(self, state: Tree, rollout: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors."""

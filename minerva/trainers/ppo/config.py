@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes
+from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
 from minerva.errors import ConfigError
 from minerva.utils.optim import OptimizerType
 
@@ -59,7 +59,7 @@ class PPOConfig(Config):
     """beta_0: learning rate, of policy and value alike."""
     anneal_lr: bool = True
     """Let the learning rate fall linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, POSITIVE] = 0.5
+    max_grad_norm: Annotated[float, Within("(0, inf]")] = 0.5
     """Gradients are shortened to this length; inf: never."""
     optimizer_type: OptimizerType = "adam"
     """"adam" (eps 1e-5) or "sgd"."""

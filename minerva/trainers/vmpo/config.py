@@ -8,6 +8,11 @@ from minerva.errors import ConfigError
 from minerva.utils.optim import OptimizerType
 
 
+def selection_size(topk_fraction: float, rows: int) -> int:
+    """k: how many of the rows enter the E-step; 29 of 100 for 0.29, whose product is a little less in floats."""
+    return int(topk_fraction * rows + 1e-9)
+
+
 @dataclass(frozen=True)
 class VMPOConfig(Config):
     """Every hyperparameter of V-MPO with its default."""
@@ -23,6 +28,8 @@ class VMPOConfig(Config):
     """Orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
     squash: bool = True
     """Squash the Gaussian by tanh; otherwise its sample is clipped."""
+    initial_log_std: float | None = None
+    """log sigma of the untrained policy in every state; None: what the layers' initialisation gives, about 0."""
 
     # Rollout
     num_envs: Annotated[int, AT_LEAST_ONE] = 1
@@ -62,15 +69,19 @@ class VMPOConfig(Config):
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
-    """The old policy is replaced with each rollout, every old_policy_period updates, or when a KL meets its bound."""
+    """The trust region is around the policy that collected the rollout; or around one that is replaced every
+    old_policy_period updates, and that collects (Song et al. 2019); or around one that is replaced once a KL reaches
+    its bound, while the newest policy collects."""
     old_policy_period: Annotated[int, AT_LEAST_ONE] = 100
-    """Updates between replacements with old_policy "updates", and at most so many with "kl"."""
+    """Updates between replacements with old_policy "updates"; with "kl" it is replaced after so many at the latest."""
     epsilon_mu: Annotated[float, POSITIVE] = 0.01
     """Bound on the mean's KL."""
     epsilon_sigma: Annotated[float, POSITIVE] = 0.01
     """Bound on the spread's KL."""
+    alpha_update: Literal["gradient", "multiplicative"] = "gradient"
+    """Move the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
     alpha_lr: Annotated[float, POSITIVE] = 1e-4
-    """Learning rate of both multipliers."""
+    """Learning rate of both multipliers; divided by the square root of m_steps."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE] = 5e-4
@@ -79,7 +90,7 @@ class VMPOConfig(Config):
     """Learning rate of the value network."""
     anneal_lr: bool = False
     """Let both learning rates fall linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, POSITIVE] = 10.0
+    max_grad_norm: Annotated[float, Within("(0, inf]")] = 10.0
     """Gradients of policy and value together are shortened to this length; inf: never."""
     optimizer_type: OptimizerType = "adam"
     """"adam" (eps 1e-5) or "sgd"."""
@@ -89,7 +100,7 @@ class VMPOConfig(Config):
     def check(self) -> None:
         """The selection must not be empty."""
         rows = self.num_envs * self.rollout_steps
-        if int(self.topk_fraction * rows) < 1:
+        if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(
                 f"topk_fraction {self.topk_fraction} of {rows} rows selects nothing: raise it, or rollout_steps."
             )

@@ -1,0 +1,110 @@
+"""A replay: the last steps of E environments in one preallocated tensor. Every row is data; there are no reset rows.
+
+A row is a line of float32 numbers, so that keeping a step is one copy and sampling a batch is one gather.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minerva.errors import CheckpointError
+from minerva.utils.seeding import generator
+from minerva.utils.tree import Tree
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+OWN_FIELDS = {"rewards": 1, "dones": 1, "truncated": 1}
+"""What every row has, flags last. `dones` marks a termination; a time limit is `truncated`."""
+
+
+class Replay:
+    """Keeps the newest `capacity` transitions and gives them back in random batches.
+
+    `widths` says how many numbers each further field has: `obs`, `actions_exec`, `next_obs` and whatever the learner
+    wants. `next_obs` is the true next observation, also at an episode's end.
+    """
+
+    def __init__(
+        self, capacity: int, num_envs: int, widths: Mapping[str, int], device: torch.device, seed: int = 0
+    ) -> None:
+        self.widths = {**widths, **OWN_FIELDS}
+        self.num_envs = num_envs
+        self.steps = max(capacity // num_envs, 1)
+        self._sizes = list(self.widths.values())
+        self.storage = torch.zeros(self.steps, num_envs, sum(self._sizes), device=device)
+        self.rows = self.storage.view(self.steps * num_envs, -1)
+        self.flags = self.rows[:, -2:]
+        self.written = 0
+        self.generator = generator(seed, "replay", device)
+        self._step = np.zeros((num_envs, sum(self._sizes)), np.float32)
+        self._step_fields = dict(zip(self.widths, np.split(self._step, np.cumsum(self._sizes)[:-1], -1), strict=True))
+
+    def __len__(self) -> int:
+        return min(self.written, self.steps) * self.num_envs
+
+    def add(self, **fields: Array) -> None:
+        """Keep one step of all environments: every field as [E] or [E, width]."""
+        for name, columns in self._step_fields.items():
+            columns[:] = fields[name].reshape(self.num_envs, -1)
+        self.storage[self.written % self.steps] = torch.from_numpy(self._step)
+        self.written += 1
+
+    def cut(self) -> None:
+        """Say that what is added next does not follow the newest rows: the environments were started anew."""
+        if self.written:
+            newest = self._by_field(self.storage[(self.written - 1) % self.steps])
+            newest["truncated"].copy_(1 - newest["dones"])
+
+    def sample(self, size: int) -> dict[str, Tensor]:
+        """Transitions, every one equally likely.  [size, width] by field"""
+        return self._by_field(self.rows.index_select(0, self._starts(size)))
+
+    def sample_sequences(self, size: int, length: int) -> dict[str, Tensor]:
+        """Sequences, every start equally likely, none crossing an episode's end.  [size, length, width] by field
+
+        One that reaches its end earlier, or the newest row, repeats its last row, which then is marked as
+        terminated or truncated: whatever follows a mark is to be left out.
+        """
+        starts = self._starts(size).unsqueeze(-1)
+        steps, envs = starts // self.num_envs, starts % self.num_envs
+        ahead = (steps + torch.arange(length, device=starts.device)) % self.steps
+        flags = self.flags.index_select(0, (ahead * self.num_envs + envs).flatten()).view(size, length, 2)
+        newest = (self.written - 1) % self.steps
+        ends = (flags > 0).any(-1) | (ahead == newest)
+        goes_on = torch.cumprod(~ends[:, :-1], 1)
+        offsets = torch.cat(
+            (torch.zeros_like(starts), goes_on.cumsum(1)), 1
+        )  # 0, 1, 2, ... and no further than the end
+        rows = ahead.gather(1, offsets) * self.num_envs + envs
+        batch = self._by_field(self.rows.index_select(0, rows.flatten()).view(size, length, -1))
+        batch["truncated"] = ends.gather(1, offsets).unsqueeze(-1).float() - batch["dones"]
+        return batch
+
+    def state_dict(self) -> Tree:
+        """The rows that hold data, where the next goes, and the generator."""
+        return {
+            "storage": self.storage[: self.written],
+            "written": self.written,
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict` of a replay of the same size."""
+        kept, fits = state["storage"], min(state["written"], self.steps)
+        if kept.shape != (fits, *self.storage.shape[1:]):
+            raise CheckpointError(
+                f"The checkpoint's replay holds {tuple(kept.shape)} numbers, and this one needs "
+                f"{(fits, *self.storage.shape[1:])}: give the environment and the settings that it was made with."
+            )
+        self.storage[: len(kept)] = kept
+        self.written = state["written"]
+        self.generator.set_state(state["generator"].cpu())
+
+    def _starts(self, size: int) -> Tensor:
+        return torch.randint(len(self), (size,), generator=self.generator, device=self.storage.device)
+
+    def _by_field(self, rows: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.widths, rows.split(self._sizes, -1), strict=True))

@@ -1,0 +1,61 @@
+"""Values as distributions over fixed atoms. Shapes: A atoms, evenly spaced; B rows; leading axes are free.
+
+Atoms z_k span [-range, range] with distance Delta; a target beyond them is moved to the nearest.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+SPREAD = 0.75
+"""HL-Gauss's width in atoms, as Farebrother et al. (2024) recommend."""
+
+
+def expected_value(logits: Tensor, atoms: Tensor) -> Tensor:
+    """Mean of the distribution with these logits.  [..., A], [A] -> [...]"""
+    probabilities = torch.softmax(logits, -1)
+    # LaTeX: Q = \sum_k p_k z_k
+    value = (probabilities * atoms).sum(-1)
+    return value
+
+
+def projection(positions: Tensor, probabilities: Tensor, atoms: Tensor) -> Tensor:
+    """A distribution over any positions, shared out to the nearest atoms (Bellemare et al. 2017, eq. 7).
+
+    With one position this is the two-hot code, whose mean is that position.  [B, P], [B, P], [A] -> [B, A]
+    """
+    spacing = atoms[1] - atoms[0]
+    # LaTeX: x_{b,j} = \operatorname{clip}(y_{b,j}, z_{min}, z_{max})
+    inside = torch.clamp(positions, atoms[0], atoms[-1])
+    # LaTeX: w_{b,j,k} = \operatorname{clip}(1 - \frac{|x_{b,j} - z_k|}{\Delta}, 0, 1)
+    shares = torch.clamp(1 - torch.abs(inside.unsqueeze(-1) - atoms) / spacing, 0, 1)
+    # LaTeX: m_{b,k} = \sum_j p_{b,j} w_{b,j,k}
+    projected = (probabilities.unsqueeze(-1) * shares).sum(-2)
+    return projected
+
+
+def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
+    """A target smoothed by a Gaussian (HL-Gauss, Imani and White 2018): its mass around each atom.  [B], [A] -> [B, A]
+
+    Neighbouring atoms then share every target, so how finely they are spaced matters little.
+    """
+    spacing = atoms[1] - atoms[0]
+    edges = torch.cat((atoms - 0.5 * spacing, atoms[-1:] + 0.5 * spacing))
+    # LaTeX: x_b = \operatorname{clip}(y_b, z_{min}, z_{max})
+    inside = torch.clamp(targets, atoms[0], atoms[-1])
+    # LaTeX: F_{b,k} = \frac{1}{2} (1 + \operatorname{erf}(\frac{u_k - x_b}{\sqrt{2} \varsigma \Delta}))
+    below = 0.5 * (1 + torch.erf((edges - inside.unsqueeze(-1)) / (math.sqrt(2) * SPREAD * spacing)))
+    # LaTeX: f_{b,k} = F_{b,k+1} - F_{b,k}
+    mass = below[..., 1:] - below[..., :-1]
+    # LaTeX: m_{b,k} = \frac{f_{b,k}}{\sum_l f_{b,l}}
+    histogram = mass / mass.sum(-1, keepdim=True)
+    return histogram
+
+
+def cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
+    """Mean over rows of what it costs to code the target distribution with the predicted one.  [B, A] -> []"""
+    log_probabilities = torch.log_softmax(logits, -1)
+    # LaTeX: \mathcal{L}_Q = -\mathbb{E}_b[\sum_k m_{b,k} \log p_{b,k}]
+    loss = -(probabilities * log_probabilities).sum(-1).mean()
+    return loss

@@ -1,0 +1,48 @@
+"""Whether the constraints of MPO and V-MPO do their work: metrics watched over time, warnings that name the remedy.
+
+A constrained update can fail silently: losses look fine while a temperature has not settled or a spread is frozen.
+Each algorithm states what it watches as rules; this file averages the metrics and speaks up, once per rule.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+logger = logging.getLogger("minerva")
+
+WINDOW = 20
+"""Reports that are averaged, and that a run has to make before it is judged."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A sign of ill health: `broken` looks at averaged metrics, `message` may name them as `{kl/mean:.2g}`."""
+
+    name: str
+    broken: Callable[[Mapping[str, float]], bool]
+    message: str
+
+
+class Health:
+    """Averages the metrics of the last reports and warns, once per rule, when a rule is broken by the averages."""
+
+    def __init__(self, rules: Iterable[Rule], window: int = WINDOW) -> None:
+        self.rules = list(rules)
+        self.rows: deque[Mapping[str, float]] = deque(maxlen=window)
+
+    def __call__(self, metrics: Mapping[str, float]) -> list[str]:
+        """Take in one report; the names of the rules that were warned about because of it."""
+        self.rows.append(metrics)
+        if len(self.rows) < (self.rows.maxlen or 1):
+            return []
+        averages = {name: math.fsum(row[name] for row in self.rows) / len(self.rows) for name in self._in_all()}
+        broken = [rule for rule in self.rules if rule.broken(averages)]
+        for rule in broken:
+            logger.warning(rule.message.format_map(averages))
+        self.rules = [rule for rule in self.rules if rule not in broken]
+        return [rule.name for rule in broken]
+
+    def _in_all(self) -> set[str]:
+        return set.intersection(*(set(row) for row in self.rows))

@@ -1,0 +1,284 @@
+"""MPO as policy iteration: evaluate the policy with a critic, improve it by an E-step and an M-step.
+
+Everything the agent learns with is one tree of tensors, `state`, and `updated` is a function of tensors,
+`(state, batch, noise, hyper) -> (state, metrics)`. `update` draws the noise, calls it and writes the new state where
+the networks see it.
+"""
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minerva.compute.compiled import CompileMode, compiled
+from minerva.errors import ConfigError
+from minerva.networks import Bound, Critic, DiagonalGaussianPolicy, LayerNormMLP, SmallInitLinear
+from minerva.trainers.mpo.config import MPOConfig
+from minerva.trainers.mpo.duals import Duals
+from minerva.trainers.mpo.evaluate import Evaluation
+from minerva.trainers.mpo.heads import make_head
+from minerva.trainers.mpo.improve import Improvement
+from minerva.trainers.mpo.learner import Learner, Rows
+from minerva.utils.flat import FlatParameters
+from minerva.utils.optim import Optimizer
+from minerva.utils.seeding import generator, seeded
+from minerva.utils.tree import Tree, copy_, select
+
+__all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "SmallInitLinear"]
+
+logger = logging.getLogger("minerva")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Batch = Mapping[str, Array | Tensor]
+
+LOOP = ("num_envs", "replay_size", "batch_size", "update_after", "warmup", "updates_per_step")
+"""Settings of the trainer's loop, which mean nothing to an agent."""
+
+HYPER = (
+    "gamma",
+    "retrace_lambda",
+    "kl_epsilon",
+    "epsilon_penalty",
+    "mstep_kl_epsilon",
+    "mstep_kl_epsilon_std",
+    "q_lr",
+    "policy_lr",
+    "temperature_lr",
+    "lambda_lr",
+    "max_grad_norm",
+)
+
+SCALARS = {"rewards", "terminated", "dones", "behaviour_logp"}
+"""What a row has one number of."""
+
+MODULES = ("policy", "policy_target", "q", "q_target", "duals")
+
+
+class MPOAgent:
+    """Acts, and learns from batches of transitions or sequences.
+
+    `policy`, `policy_target`, `q`, `q_target` and `duals` are modules whose parameters are views of `state`.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        action_low: Bound | None = None,
+        action_high: Bound | None = None,
+        device: str | torch.device = "cpu",
+        policy_layer_sizes: Sequence[int] = MPOConfig.policy_layer_sizes,
+        critic_layer_sizes: Sequence[int] = MPOConfig.critic_layer_sizes,
+        *,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
+        """`hyperparameters` are the other fields of `MPOConfig`, without those of the trainer's loop."""
+        for name in LOOP:
+            if name in hyperparameters:
+                raise ConfigError(f"{name} is a setting of MPOTrainer and means nothing to an agent: leave it out.")
+        layers = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
+        self.config = config = MPOConfig.from_dict({**layers, **hyperparameters})
+        self.device = torch.device(device)
+        self.act_dim = act_dim
+        head = make_head(config, self.device)
+        policy_size = (obs_dim, act_dim, config.policy_layer_sizes, action_low, action_high)
+        critic_size = (obs_dim, act_dim, config.critic_layer_sizes, action_low, action_high)
+        with seeded(seed, "networks"):
+            self.policy = DiagonalGaussianPolicy(*policy_size, config.initial_std).to(self.device)
+            self.q = Critic(*critic_size, head.outputs).to(self.device)
+        self.policy_target, self.q_target = copy.deepcopy(self.policy), copy.deepcopy(self.q)
+        self.duals = Duals(act_dim, config).to(self.device)
+        self.generator = generator(seed, "agent", self.device)
+        optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
+        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer)
+        self.evaluate = Evaluation(self.learner)
+        self.improve = Improvement(self.learner, config)
+        targets = {"policy_target": FlatParameters(self.policy_target), "q_target": FlatParameters(self.q_target)}
+        self._flat = {**self.learner.flat, **targets}
+        self.state = self._initial_state()
+        self.hyper = self._hyper()
+        self.skipped = 0
+        self._metrics: Rows = {}
+        self._updated: Callable[..., tuple[Tree, Rows]] = self.updated
+
+    @classmethod
+    def from_config(
+        cls, obs_dim: int, act_dim: int, config: MPOConfig, *, seed: int = 0, device: str | torch.device = "cpu"
+    ) -> Self:
+        """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
+        settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
+        return cls(obs_dim, act_dim, -1.0, 1.0, device, seed=seed, **settings)
+
+    # --- acting ---------------------------------------------------------------------------------------------
+
+    def act(self, obs: Array | Tensor, deterministic: bool = False) -> Tensor:
+        """Executed actions of the online policy.  [..., O] -> [..., D]"""
+        return self.act_with_logp(obs, deterministic)[0]
+
+    def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
+        """`act` under the name that all algorithms have for it.  [..., O] -> [..., D]"""
+        return self.act(obs, deterministic)
+
+    def act_with_logp(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Executed action, raw action and its log-density, online policy.  [..., O] -> [..., D], [..., D], [..., 1]"""
+        return self._acted(self.policy, obs, deterministic)
+
+    def sample(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of the policy that collects experience, `acting_policy`."""
+        policy = self.policy_target if self.config.acting_policy == "target" else self.policy
+        return self._acted(policy, obs, deterministic=False)
+
+    def sample_uniform(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of actions drawn uniformly between their bounds."""
+        low, high = self.policy.action_low, self.policy.action_high
+        shape = (*obs.shape[:-1], self.act_dim)
+        unit = torch.rand(shape, generator=self.generator, device=self.device, dtype=low.dtype)
+        # LaTeX: a_j = a_j^{low} + u_j (a_j^{high} - a_j^{low})
+        actions = low + unit * (high - low)
+        # LaTeX: \log b(a|s) = -\sum_j \log(a_j^{high} - a_j^{low})
+        log_prob = -torch.log(high - low).sum()
+        return actions, actions, log_prob.expand(*shape[:-1], 1)
+
+    # --- learning -------------------------------------------------------------------------------------------
+
+    def compile(self, mode: CompileMode, updates: int) -> None:
+        """Compile the update if `updates` of them are worth it."""
+        self._updated = compiled(self.updated, mode, updates)
+
+    def update(self, batch: Batch, noise: Rows | None = None) -> dict[str, float] | None:
+        """Learn from a batch; its metrics, or None if a value was not finite: then nothing has changed."""
+        self.learn(batch, noise)
+        return self.fetch()
+
+    @torch.no_grad()
+    def learn(self, batch: Batch, noise: Rows | None = None) -> None:
+        """`update` without waiting for the device. `noise` as `draw_noise` makes it; None: newly drawn."""
+        for flat in self._flat.values():
+            flat.adopt()
+        rows = self.prepared(batch)
+        state, self._metrics = self._updated(self.state, rows, noise or self.draw_noise(rows), self.hyper)
+        copy_(self.state, state)
+
+    def fetch(self) -> dict[str, float] | None:
+        """Metrics of the last update in one transfer; None if it was skipped or there was none."""
+        if not self._metrics:
+            return None
+        values = torch.stack([value.to(torch.float64) for value in self._metrics.values()]).tolist()
+        metrics = dict(zip(self._metrics, values, strict=True))
+        finite, skipped = metrics.pop("finite"), int(metrics.pop("skipped"))
+        for count in range(self.skipped + 1, skipped + 1):
+            if count <= 5 or count % 100 == 0:
+                logger.warning("MPO skipped a batch that held or led to a non-finite value (%d so far)", count)
+        self.skipped = skipped
+        return metrics if finite else None
+
+    def updated(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """The whole update as a function of tensors. If anything is not finite, the state stays as it was."""
+        fresh = self._with_fresh_targets(state, hyper)
+        evaluated, critic_metrics = self.evaluate(fresh, batch, noise["critic"], hyper)
+        improved, policy_metrics = self.improve(evaluated, batch["obs"][0], noise["actions"], hyper)
+        metrics = {**critic_metrics, **policy_metrics}
+        checked = [*batch.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
+        checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
+        finite = torch.isfinite(torch.cat([values.flatten() for values in checked])).all()
+        counters = state["counters"]
+        after = {**improved, "counters": {**counters, "updates": counters["updates"] + 1}}
+        before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
+        chosen = select(finite, after, before)
+        return chosen, {**metrics, "finite": finite, "skipped": chosen["counters"]["skipped"]}
+
+    def prepared(self, batch: Batch) -> Rows:
+        """A batch of transitions or sequences as tensors with time first, [T, B, ...]; transitions have T = 1."""
+        actions = "actions_exec" if "actions_exec" in batch else "actions"
+        names = {"obs": "obs", "actions": actions, "next_obs": "next_obs", "rewards": "rewards", "terminated": "dones"}
+        sequences = "obs" in batch and batch["obs"].ndim == 3
+        along_time = sequences and self.config.use_retrace and self.config.retrace_steps > 1
+        if along_time:
+            names |= {"actions_raw": "actions_raw", "behaviour_logp": "behaviour_logp"}
+        missing = sorted(set(names.values()) - set(batch))
+        if missing:
+            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {', '.join(sorted(batch))}.")
+        rows = {name: self._tensor(batch[key]) for name, key in names.items()}
+        truncated = self._tensor(batch["truncated"]) if "truncated" in batch else rows["terminated"]
+        rows["dones"] = torch.maximum(rows["terminated"], truncated)
+        for name in SCALARS & set(rows):
+            rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
+        if not sequences:
+            return {name: value.unsqueeze(0) for name, value in rows.items()}
+        used = None if along_time else self.config.n_step
+        return {name: value.transpose(0, 1)[:used] for name, value in rows.items()}
+
+    def draw_noise(self, rows: Rows) -> Rows:
+        """Standard-normal noise for one update: of the critic's target first, then of the E-step's samples."""
+        steps, size = rows["rewards"].shape
+        samples, width = self.config.action_samples, self.act_dim
+        along_time = "behaviour_logp" in rows
+        critic = (self.config.retrace_mc_actions, size * steps, width) if along_time else (samples, size, width)
+        return {"critic": self._normal(critic), "actions": self._normal((samples, size, width))}
+
+    # --- what the agent owns --------------------------------------------------------------------------------
+
+    def state_dict(self) -> Tree:
+        """Everything the agent needs to go on as if nothing had happened."""
+        modules = {name: dict(getattr(self, name).state_dict()) for name in MODULES}
+        owned = {name: self.state[name] for name in ("moments", "counters")}
+        return {**modules, **owned, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+        self.load_policy(state)
+        self.duals.load_state_dict(state["duals"])
+        for name in ("moments", "counters"):
+            copy_(self.state[name], state[name])
+        self.generator.set_state(state["generator"].cpu())
+        self.skipped = int(self.state["counters"]["skipped"])
+
+    def load_policy(self, state: Tree) -> None:
+        """Take over policy and critic alone: to act, or to start training from them."""
+        for name in ("policy", "policy_target", "q", "q_target"):
+            getattr(self, name).load_state_dict(state[name])
+
+    # --- details --------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _acted(
+        self, policy: DiagonalGaussianPolicy, obs: Array | Tensor, deterministic: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean, log_std = policy(self._tensor(obs))
+        raw, executed = policy.sample_action_raw_and_exec(mean, log_std, deterministic, self.generator)
+        return executed, raw, policy.log_prob(mean, log_std, raw)
+
+    def _with_fresh_targets(self, state: Tree, hyper: Rows) -> Tree:
+        """Both networks copied into their targets whenever a period of completed updates begins."""
+        due = state["counters"]["updates"] % hyper["target_networks_update_period"] == 0
+        online = {"policy_target": state["policy"], "q_target": state["q"]}
+        return {**state, **select(due, online, state)}
+
+    def _initial_state(self) -> Tree:
+        vectors = {name: flat.vector for name, flat in self._flat.items()}
+        moments = {name: self.learner.optimizer.initial_moments(vectors[name]) for name in ("policy", "q", "duals")}
+        zero = torch.zeros((), dtype=torch.int64, device=self.device)
+        return {**vectors, "moments": moments, "counters": {"updates": zero.clone(), "skipped": zero}}
+
+    def _hyper(self) -> Rows:
+        """The numbers an update uses, as tensors: a captured graph or stacked agents can vary them."""
+        numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
+        if self.config.mstep_kl_epsilon_std is None:
+            numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
+        # LaTeX: \beta = \frac{\beta_\pi}{\max(1, M)}
+        numbers["policy_lr"] = self.config.policy_lr / max(1, self.config.m_steps)
+        dtype = self.state["policy"].dtype
+        hyper = {name: torch.tensor(value, dtype=dtype, device=self.device) for name, value in numbers.items()}
+        period = torch.tensor(self.config.target_networks_update_period, device=self.device)
+        return {**hyper, "target_networks_update_period": period}
+
+    def _normal(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.state["policy"].dtype)
+
+    def _tensor(self, values: Array | Tensor) -> Tensor:
+        return torch.as_tensor(values, dtype=self.state["policy"].dtype, device=self.device)

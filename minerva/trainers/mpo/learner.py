@@ -1,0 +1,51 @@
+"""What evaluation and improvement share: the networks as functions of their parameters, and a gradient step."""
+
+from torch import Tensor
+from torch.func import functional_call
+
+from minerva.formulas.optimizers import clip_by_norm
+from minerva.networks import Critic, DiagonalGaussianPolicy
+from minerva.trainers.mpo.duals import Duals
+from minerva.trainers.mpo.heads import ScalarHead
+from minerva.utils.flat import FlatParameters
+from minerva.utils.optim import Optimizer
+from minerva.utils.tree import Tree
+
+Rows = dict[str, Tensor]
+"""Tensors by name."""
+
+
+class Learner:
+    """Moves the parameters of policy, critic and duals into vectors, `flat[name].vector`."""
+
+    def __init__(
+        self, policy: DiagonalGaussianPolicy, q: Critic, duals: Duals, head: ScalarHead, optimizer: Optimizer
+    ) -> None:
+        self.modules = {"policy": policy, "q": q, "duals": duals}
+        self.flat = {name: FlatParameters(module) for name, module in self.modules.items()}
+        self.head = head
+        self.optimizer = optimizer
+        self.action_low, self.action_high = policy.action_low, policy.action_high
+
+    def policy(self, parameters: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation.  [..., O] -> [..., D] twice"""
+        outputs: tuple[Tensor, Tensor] = functional_call(
+            self.modules["policy"], self.flat["policy"].by_name(parameters), (obs,)
+        )
+        return outputs
+
+    def critic(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
+        """The critic's outputs for actions, of which a state may have many.  [B, O], [..., B, D] -> [..., B, A]"""
+        states = obs.expand(*actions.shape[:-1], obs.shape[-1])
+        outputs: Tensor = functional_call(self.modules["q"], self.flat["q"].by_name(parameters), (states, actions))
+        return outputs
+
+    def values(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
+        """Q of the same.  [B, O], [..., B, D] -> [..., B]"""
+        return self.head.values(self.critic(parameters, obs, actions))
+
+    def step(self, name: str, state: Tree, gradient: Tensor, learning_rate: Tensor, max_norm: Tensor) -> Tree:
+        """The state after one step of the parameters called `name` along their clipped gradient."""
+        clipped = clip_by_norm(gradient, max_norm)
+        parameters, moments = self.optimizer.step(state[name], clipped, state["moments"][name], learning_rate)
+        return {**state, name: parameters, "moments": {**state["moments"], name: moments}}

@@ -1,0 +1,108 @@
+"""MPO's losses. Shapes: B states, N actions sampled in each, D action dimensions; samples come first, [N, B, ...]."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from minerva.formulas.gaussian import gaussian_log_prob
+
+AT_FLOOR = 1e-7
+"""A multiplier this small is at the floor of its unconstrained parameter, or as good as there."""
+
+
+def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+    """Raw actions from standard-normal noise.  [B, D], [B, D], [N, B, D] -> [N, B, D]"""
+    # LaTeX: \sigma'_b = \exp(\log\sigma'_b)
+    std = torch.exp(log_std)
+    # LaTeX: a_{b,i} = \mu'_b + \sigma'_b \xi_{b,i}
+    actions = mean + std * noise
+    return actions
+
+
+def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
+    """Mean squared error of the critic.  [B], [B] -> []"""
+    # LaTeX: \mathcal{L}_Q = \mathbb{E}_b[(Q(s_b, a_b) - y_b)^2]
+    loss = ((values - targets) ** 2).mean()
+    return loss
+
+
+# --- E-step -----------------------------------------------------------------------------------------------------
+
+
+def out_of_bounds_scores(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Minus the distance of each action to its bounds, in units of half their width.  [N, B, D], [D], [D] -> [N, B]"""
+    # LaTeX: h_j = \frac{1}{2} (a_j^{high} - a_j^{low})
+    half = 0.5 * (high - low)
+    # LaTeX: x_{b,i,j} = \frac{1}{h_j} (a_{b,i,j} - \operatorname{clip}(a_{b,i,j}, a_j^{low}, a_j^{high}))
+    excess = (actions - torch.clamp(actions, low, high)) / half
+    # LaTeX: C_{b,i} = -\sqrt{\sum_j x_{b,i,j}^2}
+    scores = -torch.sqrt((excess**2).sum(-1))
+    return scores
+
+
+def weights(scores: Tensor, temperature: Tensor) -> Tensor:
+    """How much each sample counts; those of a state add up to one.  [N, B], [] -> [N, B]"""
+    # LaTeX: \psi_{b,i} = \frac{\exp(Q_{b,i} / \eta)}{\sum_k \exp(Q_{b,k} / \eta)}
+    psi = torch.softmax(scores / temperature, 0)
+    return psi
+
+
+def weights_kl(psi: Tensor) -> Tensor:
+    """KL of the weights from equal ones, the mean over states: what the E-step's bound limits.  [N, B] -> []"""
+    n = psi.shape[0]
+    # LaTeX: D_\psi = \frac{1}{B} \sum_b \sum_i \psi_{b,i} \log(N \psi_{b,i})
+    kl = torch.xlogy(psi, n * psi).sum(0).mean()
+    return kl
+
+
+def weights_entropy(psi: Tensor) -> Tensor:
+    """Entropy of the weights, the mean over states.  [N, B] -> []"""
+    # LaTeX: \mathcal{H}_\psi = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\psi_{b,i}
+    entropy = -torch.xlogy(psi, psi).sum(0).mean()
+    return entropy
+
+
+def effective_samples(psi: Tensor) -> Tensor:
+    """How many of the N samples really count, the mean over states: 1 to N.  [N, B] -> []"""
+    # LaTeX: n_{eff} = \frac{1}{B} \sum_b \frac{1}{\sum_i \psi_{b,i}^2}
+    samples = (1 / (psi**2).sum(0)).mean()
+    return samples
+
+
+def temperature_loss(scores: Tensor, temperature: Tensor, bound: Tensor) -> Tensor:
+    """The temperature's dual: its slope is the bound minus the KL of the weights.  [N, B], [], [] -> []"""
+    log_n = math.log(scores.shape[0])
+    # LaTeX: \mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_i \exp(Q_{b,i} / \eta) - \log N)
+    loss = temperature * (bound + torch.logsumexp(scores / temperature, 0).mean() - log_n)
+    return loss
+
+
+# --- M-step -----------------------------------------------------------------------------------------------------
+
+
+def mean_loss(psi: Tensor, actions: Tensor, mean: Tensor, old_log_std: Tensor) -> Tensor:
+    """Weighted likelihood of the samples under the new mean and the old spread.  [N, B], [N, B, D], 2 [B, D] -> []"""
+    log_prob = gaussian_log_prob(mean, old_log_std, actions)
+    # LaTeX: \mathcal{L}_{\pi,\mu} = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\mathcal{N}(a_{b,i}; \mu_b, \sigma'_b)
+    loss = -(psi * log_prob).sum(0).mean()
+    return loss
+
+
+def std_loss(psi: Tensor, actions: Tensor, old_mean: Tensor, log_std: Tensor) -> Tensor:
+    """Weighted likelihood of the samples under the old mean and the new spread.  [N, B], [N, B, D], 2 [B, D] -> []"""
+    log_prob = gaussian_log_prob(old_mean, log_std, actions)
+    # LaTeX: \mathcal{L}_{\pi,\sigma} = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\mathcal{N}(a_{b,i}; \mu'_b, \sigma_b)
+    loss = -(psi * log_prob).sum(0).mean()
+    return loss
+
+
+def dual_residual(kls: Tensor, bound: Tensor, multipliers: Tensor) -> Tensor:
+    """The largest distance of a KL from its bound, relative to it: 0 where multipliers have come to rest.  [D] -> []
+
+    A multiplier at its floor has nothing left to give: there a KL below the bound is no distance.
+    """
+    # LaTeX: x_j = \frac{D_j - \epsilon}{\epsilon}
+    excess = (kls - bound) / bound
+    at_floor = multipliers <= AT_FLOOR
+    return torch.where(at_floor, torch.clamp(excess, min=0), torch.abs(excess)).max()

@@ -1,0 +1,406 @@
+"""V-MPO as policy iteration: evaluate a rollout, weigh its samples (E-step), fit the policy to them (M-step).
+
+Everything the agent learns with is one tree of tensors, `state`, and an update is a function of tensors:
+`updated(state, batch, hyper) -> (state, metrics)` for a batch, `learned` for a whole rollout. `update` and `learn`
+call them and write the new state where the networks see it.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.gradient import gradient
+from minerva.errors import ConfigError
+from minerva.formulas.gaussian import gaussian_entropy
+from minerva.formulas.lagrange import positive, unconstrained
+from minerva.formulas.optimizers import clip_by_norm
+from minerva.formulas.returns import explained_variance, standardize
+from minerva.formulas.statistics import combine_moments
+from minerva.trainers.vmpo.batch import completed
+from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.duals import dual, multipliers_scaled, multipliers_step
+from minerva.trainers.vmpo.e_step import e_step
+from minerva.trainers.vmpo.gaussian_mlp_policy import Bounds, SquashedGaussianPolicy
+from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, value_loss, weighted_nll
+from minerva.utils.flat import FlatParameters
+from minerva.utils.optim import Optimizer
+from minerva.utils.seeding import generator, seeded
+from minerva.utils.tree import Tree, copy_, select
+
+Rows = dict[str, Tensor]
+"""Tensors with the same leading axis."""
+
+LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
+"""Fields of the config that belong to the trainer's loop."""
+HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
+
+
+class _AllOutputs(nn.Module):
+    """The policy with `forward_all` as its forward, which is what `functional_call` calls."""
+
+    def __init__(self, policy: SquashedGaussianPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.policy.forward_all(obs)
+
+
+class VMPOAgent:
+    """Acts, and learns from rollouts or from batches. Rollouts hold actions as sampled, before squashing.
+
+    `hyperparameters` are the fields of `VMPOConfig`, without those of the trainer's loop. Trainers give bounds of -1
+    and 1 and have observations normalised; an agent made by hand takes them as they are unless
+    `normalize_observations` is set.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        action_low: Bounds = None,
+        action_high: Bounds = None,
+        device: str | torch.device = "cpu",
+        *,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
+        for name in LOOP:
+            if name in hyperparameters:
+                raise ConfigError(f"{name} is a setting of VMPOTrainer and means nothing to an agent: leave it out.")
+        self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
+        self.device = torch.device(device)
+        with seeded(seed, "networks"):
+            self.policy = SquashedGaussianPolicy(
+                obs_dim,
+                act_dim,
+                config.policy_layer_sizes,
+                config.value_layer_sizes,
+                action_low,
+                action_high,
+                config.shared_encoder,
+                config.ppo_like_backbone,
+                squash=config.squash,
+                normalize_observations=config.normalize_observations,
+                initial_log_std=config.initial_log_std,
+            ).to(self.device)
+        self.network = _AllOutputs(self.policy)
+        self.generator = generator(seed, "agent", self.device)
+        self.optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
+        self.flat = FlatParameters(self.policy)
+        self.of_value = self.flat.mark(("value_encoder", "value_head"))
+        self.state: Tree = self._initial_state()
+        self.acting_policy = self.policy
+        if config.old_policy != "rollout":
+            self._keep_old_policy()
+        self.m_step: Callable[..., tuple[Tree, Rows]] = self._m_step
+
+    @classmethod
+    def from_config(
+        cls,
+        obs_dim: int,
+        act_dim: int,
+        config: VMPOConfig,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> Self:
+        """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
+        settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
+        return cls(obs_dim, act_dim, None, None, device, seed=seed, **settings)
+
+    # --- acting ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def act(self, obs: np.ndarray | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(action, value, mean, log_std) for one observation or a batch; the action is within the bounds.
+
+        [..., O] -> [..., D], [..., 1], [..., D], [..., D]
+        """
+        seen = self._tensor(obs)
+        mean, log_std = self.policy(seen) if deterministic else self.acting_policy(seen)
+        raw = mean if deterministic else self._drawn(mean, log_std)
+        return self.policy.execute(raw), self.policy.get_value(seen), mean, log_std
+
+    @torch.no_grad()
+    def value(self, obs: np.ndarray | Tensor) -> Tensor:
+        """Value of each observation.  [..., O] -> [..., 1]"""
+        return self.policy.get_value(self._tensor(obs))
+
+    @torch.no_grad()
+    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
+        """One action for each observation, as drawn, before squashing.  [E, O] -> [E, D]"""
+        return self._drawn(*self.acting_policy(self._tensor(obs)))
+
+    def execute(self, actions: Tensor) -> Tensor:
+        """What the environment gets of a sampled action."""
+        return self.policy.execute(actions)
+
+    @torch.no_grad()
+    def policy_action(self, obs: np.ndarray | Tensor, deterministic: bool = True) -> Tensor:
+        """Actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        if not deterministic:
+            return self.execute(self.sample(obs))
+        mean, _ = self.policy(self._tensor(obs))
+        return self.execute(mean)
+
+    # --- learning -------------------------------------------------------------------------------------------
+
+    def compile(self, mode: CompileMode, updates: int) -> None:
+        """Compile the M-step if `updates` rollouts are worth it."""
+        calls = updates * self.config.updates_per_rollout * self.config.m_steps
+        self.m_step = compiled(self._m_step, mode, calls)
+
+    @torch.no_grad()
+    def update(self, batch: Mapping[str, np.ndarray | Tensor]) -> dict[str, float]:
+        """Learn from a batch: `obs, actions, old_means, old_log_stds, returns, advantages`.
+
+        Optional are `actions_raw` (pre-squash, used instead of the executed `actions`), `restarting_weights` (0 where
+        an episode restarts) and `importance_weights`.
+        """
+        rows = {name: self._tensor(values) for name, values in batch.items()}
+        rows = completed(rows, self.policy, self.config.topk_fraction)
+        return self._taken(*self.updated(self.state, rows, self._hyper(1.0)))
+
+    @torch.no_grad()
+    def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
+        """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
+        return self._taken(*self.learned(self.state, rollout, self._hyper(remaining)))
+
+    def learned(self, state: Tree, rollout: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
+        batch = self.evaluated(state, rollout, hyper)
+        state, metrics = self._repeated(state, batch, hyper, self.config.updates_per_rollout)
+        metrics["charts/learning_rate"] = hyper["policy_lr"]
+        return {**state, "normalizer": self._refreshed(state["normalizer"], rollout["obs"])}, metrics
+
+    def updated(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """One update as a function of tensors."""
+        return self._repeated(state, batch, hyper, updates=1)
+
+    def evaluated(self, state: Tree, rollout: Rows, hyper: Rows) -> Rows:
+        """Advantages, returns and what the old policy said of each row.  [T, E, ...] -> [T * E, ...]"""
+        mean, log_std, values = self._outputs(state, rollout["obs"])
+        _, _, next_values = self._outputs(state, rollout["next_obs"])
+        if "old" in state:
+            mean, log_std = self._policy_outputs(state["old"]["parameters"], state["normalizer"], rollout["obs"])
+        advantages, returns = estimated(self.config.advantage_estimator, rollout, values, next_values, hyper)
+        batch = {
+            "obs": rollout["obs"],
+            "actions_raw": rollout["actions"],
+            "old_means": mean,
+            "old_log_stds": log_std,
+            "returns": returns,
+            "advantages": advantages,
+            "restarting_weights": torch.ones_like(returns),
+            "importance_weights": torch.ones_like(returns),
+        }
+        return {name: rows.flatten(0, 1) for name, rows in batch.items()}
+
+    def _m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """One pass: multipliers first, then policy and value."""
+        learned = {name: state[name] for name in ("multipliers", "normalizer")}
+        slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
+        slope = clip_by_norm(slope, hyper["max_grad_norm"])
+        rates = torch.where(self.of_value, hyper["value_lr"], hyper["policy_lr"])
+        parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], rates)
+        after = {"parameters": parameters, "moments": moments, "multipliers": seen["multipliers"]}
+        return {**state, **after}, seen["metrics"]
+
+    def loss(self, parameters: Tensor, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
+        """Weighted likelihood, KL penalties and value loss; the multipliers' step is taken on the way."""
+        mean, log_std, values = self._outputs({**state, "parameters": parameters}, batch["obs"])
+        kls, kl_metrics = constraints(mean, log_std, batch, target["selected"])
+        multipliers, alpha_loss = self._moved(state["multipliers"], kls.detach(), hyper)
+        alphas = positive(multipliers["parameter"]).detach()
+        log_prob = self.policy.log_prob_raw(mean, log_std, batch["actions_raw"]).squeeze(-1)
+        nll = weighted_nll(target["weights"], log_prob)
+        policy, mean_penalty, std_penalty = penalized(nll, alphas, kls)
+        value = value_loss(values, batch["returns"])
+        # LaTeX: \mathcal{L} = \mathcal{L}_\pi + \mathcal{L}_V
+        total = policy + value
+        metrics = {
+            "loss/total": total,
+            "loss/value": value,
+            "loss/policy": policy,
+            "loss/policy_weighted_nll": nll,
+            "loss/policy_kl_mean_pen": mean_penalty,
+            "loss/policy_kl_std_pen": std_penalty,
+            "loss/alpha": alpha_loss,
+            **kl_metrics,
+            "vmpo/alpha_mu": alphas[0],
+            "vmpo/alpha_sigma": alphas[1],
+            "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"]),
+        }
+        return total, {"multipliers": multipliers, "metrics": metrics}
+
+    def _moved(self, multipliers: Tree, kls: Tensor, hyper: Rows) -> tuple[Tree, Tensor]:
+        """The multipliers after their step, by gradient or by a factor, and their loss before it."""
+        if self.config.alpha_update == "multiplicative":
+            return multipliers_scaled(multipliers, kls, hyper)
+        return multipliers_step(multipliers, kls, hyper, self.optimizer)
+
+    def _repeated(self, state: Tree, batch: Rows, hyper: Rows, updates: int) -> tuple[Tree, Rows]:
+        """`updates` updates on the same batch, replacing the old policy when its time has come."""
+        before, raw = state["parameters"], batch["advantages"]
+        if self.config.normalize_advantages:
+            batch = {**batch, "advantages": standardize(raw)}
+        metrics: Rows = {}
+        for _ in range(updates):
+            temperature, target, e_metrics = e_step(state["temperature"], batch, hyper, self.config, self.optimizer)
+            state = {**state, "temperature": temperature}
+            m_metrics: Rows = {}
+            for _ in range(self.config.m_steps):
+                state, m_metrics = self.m_step(state, batch, target, hyper)
+            if "old" in state:
+                state, batch = self.replaced(state, batch, target, hyper)
+            metrics = {**m_metrics, **e_metrics}
+        return state, {**metrics, **self._diagnosed(state, batch, before, raw)}
+
+    def replaced(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """Replace the old policy after `old_policy_period` updates or, with "kl", once a KL reaches its bound.
+
+        What the batch says of the old policy is then taken from the policy that is now old.
+        """
+        mean, log_std = self._policy_outputs(state["parameters"], state["normalizer"], batch["obs"])
+        age = state["old"]["age"] + 1
+        due = age >= hyper["old_policy_period"]
+        if self.config.old_policy == "kl":
+            kls, _ = constraints(mean, log_std, batch, target["selected"])
+            due = due | (kls >= hyper["bounds"]).any()
+        now = {"parameters": state["parameters"], "age": torch.zeros_like(age)}
+        old = select(due, now, {"parameters": state["old"]["parameters"], "age": age})
+        said = {"old_means": mean, "old_log_stds": log_std}
+        return {**state, "old": old}, {**batch, **select(due, said, {name: batch[name] for name in said})}
+
+    # --- what the agent owns --------------------------------------------------------------------------------
+
+    @property
+    def eta(self) -> float:
+        """The temperature."""
+        return float(positive(self.state["temperature"]["parameter"]))
+
+    @property
+    def alpha_mu(self) -> float:
+        """The multiplier of the mean's KL."""
+        return float(positive(self.state["multipliers"]["parameter"])[0])
+
+    @property
+    def alpha_sigma(self) -> float:
+        """The multiplier of the spread's KL."""
+        return float(positive(self.state["multipliers"]["parameter"])[1])
+
+    def state_dict(self) -> Tree:
+        """Everything the agent needs to go on as if nothing had happened."""
+        owned = {name: part for name, part in self.state.items() if name not in ("parameters", "normalizer")}
+        return {"policy": dict(self.policy.state_dict()), **owned, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+        self.load_policy(state)
+        for name in self.state.keys() - {"parameters", "normalizer"}:
+            copy_(self.state[name], state[name])
+        self.generator.set_state(state["generator"].cpu())
+
+    def load_policy(self, state: Tree) -> None:
+        """Take over the networks and the normaliser alone: to act, or to start training from them."""
+        self.policy.load_state_dict(state["policy"])
+        if "old" in self.state:
+            self.state["old"]["parameters"].copy_(self.flat.vector)
+
+    # --- details --------------------------------------------------------------------------------------------
+
+    def _initial_state(self) -> Tree:
+        vector = self.flat.vector
+        temperature = vector.new_tensor(unconstrained(self.config.temperature_init))
+        multipliers = vector.new_tensor([unconstrained(1.0), unconstrained(1.0)])
+        return {
+            "parameters": vector,
+            "moments": self.optimizer.initial_moments(vector),
+            "temperature": dual(temperature, self.optimizer),
+            "multipliers": dual(multipliers, self.optimizer),
+            "normalizer": dict(self.policy.obs_normalizer.named_buffers()),
+        }
+
+    def _keep_old_policy(self) -> None:
+        """The old policy outlives a rollout: keep it, and with "updates" let it collect, as Song et al. do."""
+        old_policy = copy.deepcopy(self.policy)
+        old_policy.obs_normalizer = self.policy.obs_normalizer
+        vector = FlatParameters(old_policy).vector
+        self.state["old"] = {"parameters": vector, "age": vector.new_zeros(())}
+        if self.config.old_policy == "updates":
+            self.acting_policy = old_policy
+
+    def _diagnosed(self, state: Tree, batch: Rows, before: Tensor, raw_advantages: Tensor) -> Rows:
+        """What the update did, seen from after it."""
+        mean, _, values = self._outputs(state, batch["obs"])
+        returns = batch["returns"]
+        return {
+            "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
+            "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
+            "adv/raw_mean": raw_advantages.mean(),
+            "adv/raw_std": raw_advantages.std(correction=0),
+            "returns/raw_mean": returns.mean(),
+            "returns/raw_std": returns.std(correction=0),
+            "value/explained_var": explained_variance(values, returns),
+            "value/pred_mean": values.mean(),
+            "value/pred_std": values.std(correction=0),
+        }
+
+    def _outputs(self, state: Tree, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, log-std and value [...] as functions of the parameters and of the normaliser's statistics."""
+        named = self._named(state["parameters"], state["normalizer"])
+        mean, log_std, value = functional_call(
+            self.network, {f"policy.{name}": part for name, part in named.items()}, obs
+        )
+        return mean, log_std, value.squeeze(-1)
+
+    def _policy_outputs(self, parameters: Tensor, normalizer: Rows, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-std alone."""
+        outputs: tuple[Tensor, Tensor] = functional_call(self.policy, self._named(parameters, normalizer), obs)
+        return outputs
+
+    def _named(self, parameters: Tensor, normalizer: Rows) -> Rows:
+        buffers = {f"obs_normalizer.{name}": value for name, value in normalizer.items()}
+        return {**self.flat.by_name(parameters), **buffers}
+
+    @staticmethod
+    def _refreshed(normalizer: Rows, obs: Tensor) -> Rows:
+        """The normaliser's statistics after the rollout: it was frozen from collecting it until here."""
+        if not normalizer:
+            return normalizer
+        rows = obs.flatten(0, 1).to(torch.float64)
+        mean, var, count = combine_moments(normalizer["mean"], normalizer["var"], normalizer["count"], rows)
+        return {"mean": mean, "var": var, "count": count}
+
+    def _taken(self, state: Tree, metrics: Rows) -> dict[str, float]:
+        """Write the new state where the networks see it; the metrics come to the host in one transfer."""
+        copy_(self.state, state)
+        values = torch.stack([value.to(torch.float64) for value in metrics.values()]).tolist()
+        return dict(zip(metrics, values, strict=True))
+
+    def _hyper(self, remaining: float) -> Rows:
+        """The numbers an update uses, as tensors: a captured graph or stacked agents can vary them."""
+        numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
+        numbers["policy_lr"] = remaining * self.config.policy_lr
+        # LaTeX: \beta'_\alpha = \frac{\beta_\alpha}{\sqrt{M}}
+        alpha_lr = self.config.alpha_lr / math.sqrt(self.config.m_steps)
+        numbers["alpha_lr"] = alpha_lr
+        numbers["value_lr"] = remaining * self.config.value_lr
+        numbers["bounds"] = [self.config.epsilon_mu, self.config.epsilon_sigma]
+        dtype = self.flat.vector.dtype
+        return {name: torch.tensor(value, dtype=dtype, device=self.device) for name, value in numbers.items()}
+
+    def _drawn(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        noise = torch.randn(mean.shape, generator=self.generator, device=self.device, dtype=mean.dtype)
+        return mean + torch.exp(log_std) * noise
+
+    def _tensor(self, values: np.ndarray | Tensor) -> Tensor:
+        return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)

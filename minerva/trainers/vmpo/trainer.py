@@ -1,0 +1,48 @@
+"""V-MPO's trainer: the on-policy loop around a VMPOAgent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from minerva.envs.ids import EnvLike
+from minerva.trainers.health import Health
+from minerva.trainers.on_policy import OnPolicyTrainer
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.health import rules
+
+
+class VMPOTrainer(OnPolicyTrainer):
+    """Trains V-MPO on an environment given by id, as a function that makes one, or as an instance.
+
+    >>> trainer = VMPOTrainer("Pendulum-v1", seed=0, device="cpu", num_envs=8, rollout_steps=128)
+    >>> trainer.train(100_000, out_dir="runs/pendulum")
+    """
+
+    algo = "vmpo"
+    config: VMPOConfig
+
+    def __init__(
+        self,
+        env_id: EnvLike,
+        seed: int = 0,
+        device: str = "cpu",
+        policy_layer_sizes: Sequence[int] = (256, 256),
+        value_layer_sizes: Sequence[int] = (256, 256),
+        rollout_steps: int = 2048,
+        num_envs: int = 1,
+        **hyperparameters: Any,
+    ) -> None:
+        """`hyperparameters` are the other fields of `VMPOConfig`."""
+        config = VMPOConfig.from_dict(
+            {
+                "policy_layer_sizes": policy_layer_sizes,
+                "value_layer_sizes": value_layer_sizes,
+                "rollout_steps": rollout_steps,
+                "num_envs": num_envs,
+                **hyperparameters,
+            }
+        )
+        super().__init__(env_id, seed, device, config)
+        self.health = Health(rules(config, self.envs.act_dim))
+        dimensions = self.envs.obs_dim, self.envs.act_dim
+        self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, config, seed=seed, device=self.device)

@@ -1,0 +1,110 @@
+"""Compiling: only where it pays, and never at the price of a run."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from minerva.compute.compiled import PAYS_FROM, compiled
+from minerva.trainers.ppo.agent import PPOAgent
+from minerva.trainers.ppo.config import PPOConfig
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+@pytest.mark.parametrize(("mode", "calls"), [("off", PAYS_FROM), ("off", 10**9), ("auto", PAYS_FROM - 1)])
+def test_where_compiling_is_unwanted_or_does_not_pay_the_function_stays_as_it_is(mode: Any, calls: int) -> None:
+    assert compiled(double, mode, calls) is double
+
+
+def refuse(*arguments: Any, **options: Any) -> Any:
+    raise RuntimeError("no compiler found\nand many more lines")
+
+
+def refuse_when_called(*arguments: Any, **options: Any) -> Any:
+    return refuse
+
+
+@pytest.mark.parametrize("broken", [refuse, refuse_when_called], ids=["when compiling", "when called"])
+def test_a_broken_compiler_costs_one_warning(
+    broken: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "compile", broken)
+    function = compiled(double, "auto", PAYS_FROM)
+    with caplog.at_level(logging.WARNING, "minerva"):
+        results = [function(torch.tensor(float(n))).item() for n in range(3)]
+    assert results == [0, 2, 4]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no compiler found" in caplog.text
+    assert "many more lines" not in caplog.text
+
+
+def test_the_functions_own_error_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    function = compiled(fails, "auto", PAYS_FROM)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            function(torch.tensor(1.0))
+
+
+def test_the_compiled_function_is_what_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def record(function: Any, **options: Any) -> Any:
+        asked.append(options)
+        return lambda x: function(x) + 100
+
+    monkeypatch.setattr(torch, "compile", record)
+    function = compiled(double, "auto", PAYS_FROM)
+    assert [function(torch.tensor(1.0)).item() for _ in range(3)] == [102, 102, 102]
+    assert len(asked) == 1, "compiled once, not at every call"
+
+
+def compare_compiled_with_eager(updates: int) -> None:
+    """Two PPO agents of one seed, one of them compiled, learn from the same rollouts: 50 minibatches an update."""
+    steps = 160
+    config = PPOConfig(rollout_steps=steps, minibatch_size=32, target_kl=None, critic_layer_sizes=(16,))
+    plain, fast = (PPOAgent(4, 2, config) for _ in range(2))
+    fast.compile("auto", updates=PAYS_FROM)
+    source = torch.Generator().manual_seed(0)
+    for _ in range(updates):
+        obs = torch.randn(steps + 1, 1, 4, generator=source)
+        rollout = {
+            "obs": obs[:-1],
+            "actions": torch.randn(steps, 1, 2, generator=source),
+            "next_obs": obs[1:],
+            "rewards": torch.randn(steps, 1, generator=source),
+            "terminated": torch.zeros(steps, 1),
+            "dones": (torch.rand(steps, 1, generator=source) < 0.1).float(),
+        }
+        expected, found = plain.update(rollout), fast.update(rollout)
+        torch.testing.assert_close(fast.flat.vector, plain.flat.vector, rtol=1e-5, atol=1e-5)
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert plain.state["moments"]["step"].item() == fast.state["moments"]["step"].item() == 50 * updates
+
+
+def test_a_captured_update_learns_what_the_eager_one_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The step as torch.compile captures it, run without the code generator, which takes half a minute."""
+    capture = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: capture(function, **options, backend="aot_eager"))
+    compare_compiled_with_eager(updates=2)
+    assert "not usable" not in caplog.text
+
+
+@pytest.mark.slow
+def test_a_compiled_update_learns_what_the_eager_one_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    compare_compiled_with_eager(updates=4)
+    assert any(tmp_path.rglob("*.cpp")), "code was generated"
+    assert "not usable" not in caplog.text

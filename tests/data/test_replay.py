@@ -1,0 +1,139 @@
+"""The replay gives back what was put in, evenly, and never past an episode's end."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minerva.data.replay import Replay
+from minerva.errors import CheckpointError
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+CPU = torch.device("cpu")
+WIDTHS = {"obs": 3, "actions_exec": 1, "next_obs": 3}
+
+
+def fill(replay: Replay, ends: np.ndarray, first: int = 0) -> None:
+    """Rows whose obs is [environment, episode, step]. `ends` [T, E]: 0 goes on, 1 terminated, 2 truncated."""
+    envs = ends.shape[1]
+    episode, step = np.full(envs, first), np.zeros(envs)
+    for row in ends:
+        obs = np.stack([np.arange(envs), episode, step], 1)
+        replay.add(
+            obs=obs,
+            next_obs=obs + np.array([0, 0, 1]),
+            actions_exec=100 * episode + step,
+            rewards=step + 1,
+            dones=row == 1,
+            truncated=row == 2,
+        )
+        step = np.where(row > 0, 0, step + 1)
+        episode = episode + (row > 0)
+
+
+def make(steps: int, envs: int, capacity: int, seed: int = 0, share: float = 0.2) -> Replay:
+    replay = Replay(capacity, envs, WIDTHS, CPU, seed)
+    source = np.random.default_rng(seed)
+    fill(replay, source.choice(3, (steps, envs), p=[1 - share, share / 2, share / 2]))
+    return replay
+
+
+def test_a_transition_comes_back_whole() -> None:
+    batch = make(40, 3, 1000).sample(500)
+    env, episode, step = batch["obs"].T
+    torch.testing.assert_close(batch["next_obs"], torch.stack((env, episode, step + 1), 1))
+    torch.testing.assert_close(batch["actions_exec"].squeeze(1), 100 * episode + step)
+    torch.testing.assert_close(batch["rewards"].squeeze(1), step + 1)
+    assert {name: tuple(value.shape) for name, value in batch.items()} == {
+        **{name: (500, width) for name, width in WIDTHS.items()},
+        **dict.fromkeys(("rewards", "dones", "truncated"), (500, 1)),
+    }
+
+
+@pytest.mark.parametrize("length", [0, 4])
+def test_every_kept_row_is_equally_likely_and_none_other_comes(length: int) -> None:
+    replay = make(25, 2, 20, share=0.5)  # the ring has been overwritten: the newest ten steps are left
+    draw = replay.sample if not length else lambda size: _firsts(replay.sample_sequences(size, length))
+    counts = Counter(map(tuple, draw(20_000)["obs"].tolist()))
+    kept = {tuple(row) for row in replay.storage[..., :3].reshape(-1, 3).tolist()}
+    assert len(replay) == 20
+    assert set(counts) == kept
+    assert min(counts.values()) > 1000 - 5 * 31  # five standard deviations of a fair draw
+    assert max(counts.values()) < 1000 + 5 * 31
+
+
+def _firsts(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value[:, 0] for name, value in batch.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.integers(1, 40),
+    envs=st.integers(1, 4),
+    capacity=st.integers(4, 60),
+    length=st.integers(2, 7),
+    seed=st.integers(0, 10_000),
+    cut=st.booleans(),
+)
+def test_sequences_run_to_their_episodes_end_and_no_further(
+    steps: int, envs: int, capacity: int, length: int, seed: int, cut: bool
+) -> None:
+    replay = make(steps, envs, capacity, seed)
+    if cut:  # the environments start anew, as after a resume: their next rows follow nothing
+        replay.cut()
+        fill(replay, np.zeros((2, envs)), first=1000)
+    newest = {tuple(row) for row in replay.storage[(replay.written - 1) % replay.steps, :, :3].tolist()}
+    for obs, dones, truncated in _sequences(replay.sample_sequences(30, length)):
+        ended = False
+        for before, after, done, cut_off in zip(obs, obs[1:], dones, truncated, strict=False):
+            ended = ended or bool(done or cut_off)
+            assert after == (before if ended else (before[0], before[1], before[2] + 1))
+        if ended and not dones[-1] and obs[-1] in newest:
+            assert truncated[-1] == 1
+
+
+def _sequences(batch: dict[str, torch.Tensor]) -> zip:
+    obs = [[tuple(row) for row in rows] for rows in batch["obs"].tolist()]
+    return zip(obs, batch["dones"].squeeze(-1).tolist(), batch["truncated"].squeeze(-1).tolist(), strict=True)
+
+
+def test_ends_keep_their_kind() -> None:
+    replay = Replay(100, 1, WIDTHS, CPU)
+    fill(replay, np.array([[0], [1], [0], [2], [0], [0]]))
+    marks = {tuple(obs[-1]): (dones[-1], cut[-1]) for obs, dones, cut in _sequences(replay.sample_sequences(200, 3))}
+    assert marks == {(0, 0, 1): (1, 0), (0, 1, 1): (0, 1), (0, 2, 1): (0, 1)}  # the last is the newest row
+
+
+def test_the_same_seed_draws_the_same_batches() -> None:
+    one, same, other = make(30, 2, 100, 1), make(30, 2, 100, 1), make(30, 2, 100, 1)
+    other.generator.manual_seed(2)
+    torch.manual_seed(5)
+    first = one.sample(50)["obs"]
+    torch.manual_seed(6)
+    assert torch.equal(first, same.sample(50)["obs"])
+    assert not torch.equal(first, other.sample(50)["obs"])
+
+
+@pytest.mark.parametrize("steps", [0, 7, 33])
+def test_a_checkpoint_brings_everything_back(steps: int, tmp_path) -> None:
+    replay = make(steps, 2, 20)
+    save_checkpoint(tmp_path / "x.pt", Checkpoint({}, replay.state_dict()))
+    restored = Replay(20, 2, WIDTHS, CPU, seed=99)
+    restored.load_state_dict(load_checkpoint(tmp_path / "x.pt").state)
+    for one in (replay, restored):
+        fill(one, np.zeros((4, 2)), first=50)
+    for draw in (lambda one: one.sample(40), lambda one: one.sample_sequences(40, 3)):
+        expected, found = draw(replay), draw(restored)
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_replay_of_another_shape_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="settings that it was made with"):
+        Replay(20, 2, WIDTHS, CPU).load_state_dict(make(5, 1, 20).state_dict())
+
+
+def test_capacity_counts_transitions() -> None:
+    assert len(make(100, 3, 20)) == 18  # six steps of three environments

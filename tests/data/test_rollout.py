@@ -1,0 +1,130 @@
+"""Collecting: every row of every environment is kept exactly once, as it was."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from probe_envs import Counter, Ending, Listener, Makes, keep_what_is_learned, rows
+from torch import Tensor
+
+from minerva.data.rollout import Rollout
+from minerva.envs.vector import Episode, make_vector
+from minerva.trainers.on_policy import collect
+from minerva.trainers.ppo.trainer import PPOTrainer
+
+CPU = torch.device("cpu")
+SCRIPTS = {
+    "terminated": [[Ending(3, True, False)]],
+    "truncated": [[Ending(3, False, True)]],
+    "both at once": [[Ending(3, True, True)]],
+    "none ends": [[Ending(1_000, True, False)]],
+    "every row ends": [[Ending(1, True, False)], [Ending(1, False, True)]],
+    "end with the rollout": [[Ending(5, False, True)], [Ending(5, True, False)]],
+    "at different times": [
+        [Ending(4, True, False)],
+        [Ending(2, False, True), Ending(6, True, False)],
+        [Ending(1, False, True), Ending(7, True, True)],
+    ],
+}
+STEPS = 5
+
+
+class Reciting:
+    """Answers every observation with an action that depends on it alone, often outside [-1, 1]."""
+
+    device = CPU
+
+    @staticmethod
+    def answer(obs: Any) -> Tensor:
+        environment, episode, step = torch.as_tensor(np.asarray(obs), dtype=torch.float32).unbind(-1)
+        return (environment - episode + step / 8).unsqueeze(-1)
+
+    def sample(self, obs: Any) -> Tensor:
+        return self.answer(obs)
+
+    def execute(self, actions: Tensor) -> Tensor:
+        return torch.clamp(actions, -1, 1)
+
+
+def collected(counters: Makes[Counter], num_envs: int, rollouts: int) -> tuple[dict[str, Tensor], list[Episode]]:
+    """Rollouts one after another into the same storage, joined along time."""
+    envs = make_vector(counters, num_envs)
+    envs.reset(list(range(num_envs)))
+    storage = Rollout(STEPS, num_envs, envs.obs_dim, envs.act_dim, CPU)
+    parts: list[dict[str, Tensor]] = []
+    episodes: list[Episode] = []
+    for _ in range(rollouts):
+        episodes += collect(envs, Reciting(), storage)  # type: ignore[arg-type]
+        parts.append({name: rows.clone() for name, rows in storage.tensors().items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, episodes
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_rollout_is_the_rows_of_the_script_and_nothing_else(script: list[list[Ending]]) -> None:
+    counters = Makes(lambda number: Counter(number, script[number]))
+    rollout, _ = collected(counters, len(script), rollouts=4)
+    for number, endings in enumerate(script):
+        written = rows(number, endings, 4 * STEPS)
+        np.testing.assert_array_equal(rollout["obs"][:, number], [row.obs for row in written])
+        np.testing.assert_array_equal(rollout["next_obs"][:, number], [row.next_obs for row in written])
+        np.testing.assert_array_equal(rollout["rewards"][:, number], [row.reward for row in written])
+        np.testing.assert_array_equal(rollout["terminated"][:, number], [row.terminated for row in written])
+        np.testing.assert_array_equal(rollout["dones"][:, number], [row.terminated or row.truncated for row in written])
+        assert counters.made[number].steps_taken == 4 * STEPS, "no step was taken beside the rows"
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_episodes_are_told_in_the_rollout_in_which_they_end(script: list[list[Ending]]) -> None:
+    _, episodes = collected(Makes(lambda number: Counter(number, script[number])), len(script), rollouts=4)
+    for number, endings in enumerate(script):
+        rewards: list[float] = []
+        expected = []
+        for row in rows(number, endings, 4 * STEPS):
+            rewards.append(row.reward)
+            if row.terminated or row.truncated:
+                expected.append(Episode(number, sum(rewards), len(rewards)))
+                rewards = []
+        assert [episode for episode in episodes if episode.env == number] == expected
+
+
+def test_each_action_stands_beside_the_observation_it_answered() -> None:
+    script = SCRIPTS["at different times"]
+    rollout, _ = collected(Makes(lambda number: Counter(number, script[number])), len(script), rollouts=4)
+    assert torch.equal(rollout["actions"], Reciting.answer(rollout["obs"]))
+    assert rollout["actions"].abs().max() > 1, "kept as sampled"
+
+
+def test_the_environment_hears_what_is_executed_not_what_is_kept() -> None:
+    class Wild(Reciting):
+        def sample(self, obs: Any) -> Tensor:
+            return torch.full((len(obs), 1), 3.0)
+
+        def execute(self, actions: Tensor) -> Tensor:
+            return actions / 4
+
+    listeners = Makes(lambda number: Listener())
+    envs = make_vector(listeners, 1)
+    envs.reset([0])
+    storage = Rollout(STEPS, 1, 1, 1, CPU)
+    collect(envs, Wild(), storage)  # type: ignore[arg-type]
+    assert torch.equal(storage.tensors()["actions"], torch.full((STEPS, 1, 1), 3.0))
+    np.testing.assert_array_equal(listeners.made[0].heard, np.full((STEPS, 1), 0.75))
+
+
+@pytest.mark.parametrize(("num_envs", "total_steps", "updates"), [(1, 40, 5), (3, 100, 4)])
+def test_a_run_trains_on_every_environment_step_once(
+    tmp_path: Any, num_envs: int, total_steps: int, updates: int
+) -> None:
+    """What a run counts as steps, what it learns from and what the environments did are the same rows."""
+    endings = [Ending(3, True, False), Ending(1, False, True), Ending(2, True, True)]
+    counters = Makes(lambda number: Counter(number, endings))
+    trainer = PPOTrainer(counters, rollout_steps=8, num_envs=num_envs, minibatch_size=8, update_epochs=2)
+    seen = keep_what_is_learned(trainer.agent, "obs")
+    result = trainer.train(total_steps, tmp_path, quiet=True)
+    steps = 8 * updates
+    assert len(seen) == updates
+    assert result.step == steps * num_envs
+    assert [counter.steps_taken for counter in counters.made[:num_envs]] == [steps] * num_envs
+    for number, obs in enumerate(torch.cat(seen).unbind(1)):
+        np.testing.assert_array_equal(obs, [row.obs for row in rows(number, endings, steps)])

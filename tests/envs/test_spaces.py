@@ -1,0 +1,135 @@
+"""Which spaces are accepted, and how observations become one vector."""
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from probe_envs import Shaped
+
+from minerva.envs.vector import VectorEnv, make_vector
+from minerva.errors import EnvError
+
+
+def box(*shape: int, dtype: Any = np.float32) -> spaces.Box:
+    return spaces.Box(0, 1, shape, dtype)
+
+
+def bounded(low: list[float], high: list[float]) -> spaces.Box:
+    return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+
+
+def shown_by(space: spaces.Space[Any], *observations: Any) -> VectorEnv:
+    envs = make_vector(lambda: Shaped(space, shown=observations), 1)
+    envs.reset([0])
+    return envs
+
+
+# --- actions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "reason"),
+    [
+        (spaces.Discrete(2), r"Discrete\(2\).*continuous actions"),
+        (spaces.MultiDiscrete([2, 3]), "MultiDiscrete.*continuous actions"),
+        (spaces.MultiBinary(3), "MultiBinary.*continuous actions"),
+        (spaces.Dict(a=box(1)), "Dict.*continuous actions"),
+        (spaces.Box(0, 9, (2,), np.int64), "int64.*continuous actions"),
+        (spaces.Box(-np.inf, np.inf, (2,)), "unbounded.*RescaleAction"),
+        (bounded([-1, -np.inf], [1, 1]), "unbounded"),
+        (bounded([-1, -1], [1, np.inf]), "unbounded"),
+        (box(2, 2), r"shape \(2, 2\).*vector"),
+        (box(), r"shape \(\).*vector"),
+        (box(0), r"shape \(0,\).*vector"),
+        (bounded([-1, 1], [1, 1]), "lower bound is not below"),
+    ],
+)
+def test_actions_that_are_no_bounded_vector_are_refused(space: spaces.Space[Any], reason: str) -> None:
+    with pytest.raises(EnvError, match=f"^mine .*{reason}"):
+        make_vector(_named("mine", Shaped(action_space=space)), 1)
+
+
+def test_the_classic_discrete_task_is_refused_before_training() -> None:
+    with pytest.raises(EnvError, match=r"CartPole-v1 has the action space Discrete\(2\).*Pendulum-v1"):
+        make_vector("CartPole-v1", 1)
+
+
+# --- observations -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "reason"),
+    [
+        (box(8, 8, 3, dtype=np.uint8), r"images of shape \(8, 8, 3\)"),
+        (box(8, 8, dtype=np.uint8), r"images of shape \(8, 8\)"),
+        (spaces.Dict(state=box(3), camera=box(8, 8, 3, dtype=np.uint8)), "images"),
+        (spaces.Tuple((box(3), spaces.Dict(camera=box(8, 8, 3, dtype=np.uint8)))), "images"),
+        (spaces.Sequence(box(2)), r"\(Sequence\) that cannot be flattened"),
+        (spaces.Graph(box(2), None), r"\(Graph\) that cannot be flattened"),
+        (spaces.Dict(state=box(3), others=spaces.Sequence(box(2))), r"\(Dict\) that cannot be flattened"),
+        (box(0), "empty observation"),
+        (spaces.Dict(), "empty observation"),
+    ],
+)
+def test_observations_that_are_no_state_vector_are_refused(space: spaces.Space[Any], reason: str) -> None:
+    with pytest.raises(EnvError, match=f"^mine .*{reason}"):
+        make_vector(_named("mine", Shaped(space)), 1)
+
+
+def test_a_dict_is_flattened_by_name_in_whatever_order_its_entries_come() -> None:
+    space = spaces.Dict({"speed": box(2), "angle": box(1), "touch": spaces.Discrete(3)})
+    values = {"speed": np.array([0.1, 0.2]), "touch": 1, "angle": np.array([0.5])}
+    envs = shown_by(space, values, dict(reversed(values.items())))
+    expected = np.array([[0.5, 0.1, 0.2, 0.0, 1.0, 0.0]], np.float32)  # angle, speed, touch as one of three
+    np.testing.assert_array_equal(envs.obs, expected)
+    np.testing.assert_array_equal(envs.step(np.zeros((1, 1))).next_obs, expected)
+    assert envs.obs_dim == 6
+
+
+def test_an_order_that_the_environment_gave_is_kept() -> None:
+    space = spaces.Dict(OrderedDict([("speed", box(2)), ("angle", box(1))]))
+    envs = shown_by(space, {"angle": np.array([0.5]), "speed": np.array([0.1, 0.2])})
+    np.testing.assert_array_equal(envs.obs, np.array([[0.1, 0.2, 0.5]], np.float32))
+
+
+def test_nested_parts_and_matrices_are_flattened_in_place() -> None:
+    space = spaces.Dict({"b": spaces.Tuple((box(), box(2, 2))), "a": spaces.Dict({"y": box(1), "x": box(1)})})
+    matrix = np.array([[4.0, 5.0], [6.0, 7.0]])
+    part = {"a": {"y": np.array([2.0]), "x": np.array([1.0])}, "b": (np.float32(3.0), matrix)}
+    np.testing.assert_array_equal(shown_by(space, part).obs, np.arange(1.0, 8.0, dtype=np.float32)[None])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])
+def test_every_number_arrives_as_float32(dtype: Any) -> None:
+    envs = shown_by(spaces.Box(0, 1, (2,), dtype), np.array([0, 1], dtype))
+    assert envs.obs.dtype == np.float32
+    np.testing.assert_array_equal(envs.obs, [[0, 1]])
+
+
+@pytest.mark.parametrize("task", ["cheetah/run", "humanoid/walk", "finger/spin", "swimmer/swimmer6", "fish/swim"])
+def test_a_dm_control_observation_is_the_tasks_own_entries_sorted_by_name(task: str) -> None:
+    suite = pytest.importorskip("dm_control.suite")
+    direct = suite.load(*task.split("/"), task_kwargs={"random": 11})
+    envs = make_vector(f"dm_control/{task}", 1)
+    envs.reset([11])
+    timestep = direct.reset()
+    draw = np.random.default_rng(3)
+    for _ in range(6):
+        entries = timestep.observation
+        joined = np.concatenate([np.ravel(entries[name]) for name in sorted(entries)])
+        np.testing.assert_array_equal(envs.obs[0], joined.astype(np.float32))
+        action = draw.uniform(-1, 1, envs.act_dim)
+        timestep = direct.step(action)
+        step = envs.step(action[None])
+        assert step.rewards[0] == pytest.approx(timestep.reward, rel=1e-9, abs=1e-12)
+    envs.close()
+
+
+def _named(name: str, env: Shaped) -> Any:
+    def make() -> Shaped:
+        return env
+
+    make.__name__ = name
+    return make

@@ -1,0 +1,66 @@
+"""metrics.jsonl is the truth; TensorBoard and Weights & Biases show the same rows."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from minerva.runs import metrics
+from minerva.runs.folder import RunFolder
+from minerva.runs.metrics import MetricsWriter, read_rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path, "ppo")
+    folder.create({})
+    return folder
+
+
+def write(folder: RunFolder, step: int, rows: range, value: float) -> None:
+    """Open at `step`, write rows with a value that tells who wrote them."""
+    with MetricsWriter(folder, step, wandb=False) as writer:
+        for row in rows:
+            writer.write(row, {"losses/x": value})
+            writer.write_evaluation(row, [value], [1])
+
+
+def test_going_on_from_a_step_forgets_what_came_after_it(folder: RunFolder) -> None:
+    write(folder, -1, range(6), value=1.0)
+    write(folder, 3, range(4, 8), value=2.0)
+    expected = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0), (7, 2.0)]
+    assert [(row["step"], row["losses/x"]) for row in read_rows(folder.metrics)] == expected
+    assert [(row["step"], row["returns"][0]) for row in read_rows(folder.evaluations)] == expected
+    events = EventAccumulator(str(folder.tensorboard))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("losses/x")] == expected
+
+
+def test_each_row_is_on_disk_when_it_is_written(folder: RunFolder) -> None:
+    with MetricsWriter(folder, -1, wandb=False) as writer:
+        writer.write(10, {"losses/x": 1.5})
+        assert folder.metrics.read_text() == '{"step": 10, "losses/x": 1.5}\n'
+
+
+def test_non_finite_numbers_are_null(folder: RunFolder) -> None:
+    with MetricsWriter(folder, -1, wandb=False) as writer:
+        writer.write(1, {"a": math.nan, "b": math.inf, "c": 2.0})
+    assert read_rows(folder.metrics) == [{"step": 1, "a": None, "b": None, "c": 2.0}]
+
+
+def test_a_line_that_was_cut_off_is_left_out(folder: RunFolder) -> None:
+    folder.metrics.write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert read_rows(folder.metrics) == [{"step": 1}, {"step": 2}]
+
+
+@pytest.mark.parametrize("wandb", [True, False])
+def test_weights_and_biases_gets_every_row_if_it_is_wanted(
+    wandb: bool, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[Any, int]] = []
+    monkeypatch.setattr(metrics, "log_wandb", lambda row, step: sent.append((row, step)))
+    with MetricsWriter(folder, -1, wandb=wandb) as writer:
+        writer.write(3, {"losses/x": 1.0})
+    assert sent == ([({"losses/x": 1.0}, 3)] if wandb else [])

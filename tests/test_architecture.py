@@ -1,0 +1,356 @@
+"""The rules that keep the code in shape, checked on its syntax. Each has a counterexample that it must flag."""
+
+import ast
+import fnmatch
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+class Module(NamedTuple):
+    """A file as the rules see it. `name` is dotted and without the leading `minerva.`"""
+
+    name: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+def modules(package: str) -> list[Module]:
+    """Every file of a package, if there is such a package."""
+    found = []
+    for path in sorted((REPOSITORY / package).rglob("*.py")):
+        parts = path.relative_to(REPOSITORY / package).with_suffix("").parts
+        found.append(Module(".".join(parts).removesuffix(".__init__"), path.read_text()))
+    return found
+
+
+MINERVA = modules("minerva")
+NAMES = {module.name for module in MINERVA}
+
+# --- what a file imports ----------------------------------------------------------------------------------------
+
+
+def imports(module: Module) -> Iterator[str]:
+    """Everything it imports, wherever in the file, by full dotted name."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for alias in node.names:  # `from minerva.runs import run` imports minerva.runs.run
+                member = f"{base}.{alias.name}"
+                yield member if member.removeprefix("minerva.") in NAMES else base
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from (str(argument.value) for argument in node.args if isinstance(argument, ast.Constant))
+
+
+def inner_imports(module: Module) -> list[str]:
+    """Those within Minerva, without the leading `minerva.`"""
+    return [name.removeprefix("minerva.") for name in imports(module) if name.startswith("minerva.")]
+
+
+def outer_imports(module: Module) -> set[str]:
+    """The first parts of all others."""
+    return {name.split(".")[0] for name in imports(module)} - {"minerva"}
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Whether `name` matches one of the patterns, written with spaces between."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
+
+
+# --- rule 1: imports point down, and algorithms never import each other -------------------------------------------
+
+LAYERS = [
+    "__init__ __main__",
+    "cli.*",
+    "cluster.*",
+    "api analysis.*",
+    "policy",
+    "trainers.registry",
+    "trainers.*.trainer",
+    "trainers.on_policy trainers.off_policy",
+    "trainers.base",
+    "runs.run",
+    "evaluation",
+    "trainers.*.agent",
+    "trainers.*.*",
+    "trainers.*.losses",
+    "trainers.health",
+    "trainers.*.config",
+    "runs.* envs.* data.* compute.* networks presets",
+    "utils.*",
+    "config",
+    "formulas.* errors",
+]
+"""From the top. A file imports from lower layers, and from its own folder within its layer."""
+
+
+def layer(name: str) -> int | None:
+    """The number of the layer whose pattern fits most closely."""
+    fitting = [
+        (pattern.count("*"), number)
+        for number, patterns in enumerate(LAYERS)
+        for pattern in patterns.split()
+        if fnmatch.fnmatchcase(name, pattern)
+    ]
+    return min(fitting)[1] if fitting else None
+
+
+def imports_that_point_up(module: Module) -> list[str]:
+    mine, found = layer(module.name), []
+    for name in inner_imports(module):
+        theirs = layer(name)
+        same_folder = name.rpartition(".")[0] == module.name.rpartition(".")[0]
+        if mine is None or theirs is None:
+            found.append(f"{module.name} imports {name}, and one of them is in no layer: add it to LAYERS")
+        elif theirs < mine or (theirs == mine and not same_folder):
+            found.append(f"{module.name} imports {name}")
+    return found
+
+
+def algorithm(name: str) -> str | None:
+    parts = name.split(".")
+    return parts[1] if parts[0] == "trainers" and len(parts) == 3 else None
+
+
+def algorithms_that_import_each_other(module: Module) -> list[str]:
+    mine = algorithm(module.name)
+    others = [name for name in inner_imports(module) if algorithm(name) not in (None, mine)]
+    return [f"{module.name} imports {name}" for name in others] if mine else []
+
+
+def relative_imports(module: Module) -> list[str]:
+    return [f"{module.name} imports {name}" for name in imports(module) if name.startswith(".")]
+
+
+# --- rule 2: formulas import torch and math alone -----------------------------------------------------------------
+
+
+def formulas_that_import_more(module: Module) -> list[str]:
+    if not matches(module.name, "formulas formulas.*"):
+        return []
+    allowed = ("torch", "math", "typing", "collections.abc")
+    return [
+        f"{module.name} imports {name}"
+        for name in imports(module)
+        if not any(name == known or name.startswith(f"{known}.") for known in allowed)
+    ]
+
+
+# --- rule 3: each library in its place, no environment in an agent, no formula in a trainer -----------------------
+
+ONLY_IN = {
+    "gymnasium": "envs.*",
+    "envpool": "envs.*",
+    "mujoco": "envs.*",
+    "dm_control": "envs.*",
+    "shimmy": "envs.*",
+    "wandb": "utils.wandb_utils",
+    "ray": "cluster.*",
+}
+
+MEET_ENVIRONMENTS = """
+    cli.* cluster.* api analysis.* evaluation envs.* runs.run
+    trainers.base trainers.on_policy trainers.off_policy trainers.*.trainer
+"""
+
+
+def libraries_out_of_place(module: Module) -> list[str]:
+    return [
+        f"{module.name} imports {library}"
+        for library in outer_imports(module) & ONLY_IN.keys()
+        if not matches(module.name, ONLY_IN[library])
+    ]
+
+
+def environments_out_of_place(module: Module) -> list[str]:
+    used = [name for name in inner_imports(module) if matches(name, "envs envs.* evaluation")]
+    return [] if matches(module.name, MEET_ENVIRONMENTS) else [f"{module.name} imports {name}" for name in used]
+
+
+def formulas_in_trainers(module: Module) -> list[str]:
+    if not matches(module.name, "trainers.base trainers.on_policy trainers.off_policy trainers.*.trainer"):
+        return []
+    lines = module.text.splitlines()
+    return [f"{module.name}:{number}" for number, line in enumerate(lines, 1) if line.strip().startswith("# LaTeX:")]
+
+
+# --- rule 4: `forward` has no side effect -------------------------------------------------------------------------
+
+
+def belongs_to_self(node: ast.AST) -> bool:
+    """self.x, self.x[0].y, self.x(...)[1]: whatever is reached through self, but not self alone."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return any(belongs_to_self(part) for part in node.elts)
+    below = False
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Starred)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+        below = True
+    return below and isinstance(node, ast.Name) and node.id == "self"
+
+
+def _targets(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        return list(node.targets)
+    if isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For, ast.NamedExpr)):
+        return [node.target]
+    if isinstance(node, ast.withitem):
+        return [node.optional_vars] if node.optional_vars else []
+    return [keyword.value for keyword in node.keywords if keyword.arg == "out"] if isinstance(node, ast.Call) else []
+
+
+def _changes_self(node: ast.AST) -> bool:
+    if any(belongs_to_self(target) for target in _targets(node)):
+        return True
+    if not isinstance(node, ast.Call):
+        return isinstance(node, (ast.Global, ast.Nonlocal))
+    if isinstance(node.func, ast.Attribute) and belongs_to_self(node.func):
+        method = node.func.attr
+        in_place = method.endswith("_") and not method.endswith("__")
+        return in_place or method in ("append", "extend", "update", "update_stats", "register_buffer", "__setattr__")
+    return isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr")
+
+
+def side_effects_of_forward(module: Module) -> list[str]:
+    return [
+        f"{module.name}:{node.lineno}"  # type: ignore[attr-defined]
+        for function in ast.walk(module.tree)
+        if isinstance(function, ast.FunctionDef) and function.name == "forward"
+        for node in ast.walk(function)
+        if _changes_self(node)
+    ]
+
+
+# --- rule 5: nothing is longer than a person reads at once --------------------------------------------------------
+
+LONGEST_FUNCTION, LONGEST_FILE = 45, 400
+
+
+def long_functions(module: Module) -> list[str]:
+    functions = [node for node in ast.walk(module.tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    lengths = {node: (node.end_lineno or 0) - node.lineno + 1 for node in functions}
+    return [f"{module.name}.{node.name}: {n} lines" for node, n in lengths.items() if n > LONGEST_FUNCTION]
+
+
+def long_files(module: Module) -> list[str]:
+    lines = len(module.text.splitlines())
+    return [f"{module.name}: {lines} lines"] if lines > LONGEST_FILE else []
+
+
+# --- the code keeps the rules -------------------------------------------------------------------------------------
+
+Rule = Callable[[Module], list[str]]
+
+RULES: list[Rule] = [
+    imports_that_point_up,
+    algorithms_that_import_each_other,
+    relative_imports,
+    formulas_that_import_more,
+    libraries_out_of_place,
+    environments_out_of_place,
+    formulas_in_trainers,
+    side_effects_of_forward,
+    long_functions,
+    long_files,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_minerva_has_no(rule: Rule) -> None:
+    assert [violation for module in MINERVA for violation in rule(module)] == []
+
+
+@pytest.mark.parametrize("rule", [long_functions, long_files], ids=lambda rule: rule.__name__)
+def test_mathdoc_has_no(rule: Rule) -> None:
+    assert [violation for module in modules("mathdoc") for violation in rule(module)] == []
+
+
+def test_the_whole_tree_is_read() -> None:
+    assert {"__init__", "config", "cli.main", "trainers.ppo.agent", "trainers.base", "formulas.returns"} <= NAMES
+
+
+# --- and a rule notices who breaks it -----------------------------------------------------------------------------
+
+
+def forward(body: str) -> str:
+    return f"class Net:\n    def forward(self, x):\n        {body}\n        return x\n"
+
+
+BROKEN: list[tuple[Rule, str, str]] = [
+    (imports_that_point_up, "formulas.returns", "from minerva.networks import ActorCritic"),
+    (imports_that_point_up, "trainers.ppo.losses", "from minerva.trainers.ppo.agent import PPOAgent"),
+    (imports_that_point_up, "trainers.ppo.agent", "import minerva.trainers.ppo.trainer"),
+    (imports_that_point_up, "trainers.base", "def f():\n    from minerva.cli import main"),
+    (imports_that_point_up, "runs.folder", "from minerva.runs.run import Run"),
+    (imports_that_point_up, "networks", "from minerva.data.rollout import Rollout"),
+    (imports_that_point_up, "trainers.on_policy", "from minerva.cluster.engine import start"),
+    (imports_that_point_up, "utils.tree", "import importlib\nimportlib.import_module('minerva.api')"),
+    (imports_that_point_up, "somewhere.new", "from minerva.config import Config"),
+    (algorithms_that_import_each_other, "trainers.mpo.agent", "from minerva.trainers.vmpo.losses import loss"),
+    (algorithms_that_import_each_other, "trainers.ppo.config", "import minerva.trainers.mpo.config"),
+    (relative_imports, "runs.run", "from .folder import RunFolder"),
+    (formulas_that_import_more, "formulas.gaussian", "import numpy as np"),
+    (formulas_that_import_more, "formulas.gaussian", "from minerva.errors import ConfigError"),
+    (formulas_that_import_more, "formulas", "from collections import deque"),
+    (formulas_that_import_more, "formulas.gaussian", "import mathematics"),
+    (libraries_out_of_place, "trainers.ppo.agent", "import gymnasium as gym"),
+    (libraries_out_of_place, "trainers.base", "def f():\n    from gymnasium.spaces import Box"),
+    (libraries_out_of_place, "evaluation", "import mujoco"),
+    (libraries_out_of_place, "runs.metrics", "import wandb"),
+    (libraries_out_of_place, "utils.optim", "import importlib\nimportlib.import_module('wandb')"),
+    (libraries_out_of_place, "cli.train", "import ray"),
+    (environments_out_of_place, "trainers.mpo.agent", "from minerva.envs.vector import make_vector"),
+    (environments_out_of_place, "trainers.ppo.losses", "from minerva.envs import ids"),
+    (environments_out_of_place, "policy", "from minerva.evaluation import Evaluator"),
+    (formulas_in_trainers, "trainers.ppo.trainer", "# LaTeX: x = y\nx = y"),
+    (formulas_in_trainers, "trainers.on_policy", "def f():\n    # LaTeX: x = y\n    x = y"),
+    (side_effects_of_forward, "networks", forward("self.count = 1")),
+    (side_effects_of_forward, "networks", forward("self.count += 1")),
+    (side_effects_of_forward, "networks", forward("y, self.mean[0] = x")),
+    (side_effects_of_forward, "networks", forward("self.mean.copy_(x)")),
+    (side_effects_of_forward, "networks", forward("self.stats['mean'].data.add_(x)")),
+    (side_effects_of_forward, "networks", forward("self.normalizer.update_stats(x)")),
+    (side_effects_of_forward, "networks", forward("self.seen.append(x)")),
+    (side_effects_of_forward, "networks", forward("setattr(self, 'mean', x)")),
+    (side_effects_of_forward, "networks", forward("torch.add(x, 1, out=self.mean)")),
+    (side_effects_of_forward, "networks", forward("global calls")),
+    (long_functions, "config", "def f():\n" + "    x = 1\n" * LONGEST_FUNCTION),
+    (long_files, "config", "x = 1\n" * (LONGEST_FILE + 1)),
+]
+
+KEPT: list[tuple[Rule, str, str]] = [
+    (imports_that_point_up, "trainers.ppo.agent", "from minerva.trainers.ppo.losses import value_loss"),
+    (imports_that_point_up, "runs.metrics", "from minerva.runs.folder import RunFolder"),
+    (imports_that_point_up, "cli.main", "from minerva.cluster.engine import start"),
+    (algorithms_that_import_each_other, "trainers.on_policy", "from minerva.trainers.ppo.agent import PPOAgent"),
+    (formulas_that_import_more, "formulas.gaussian", "import math\nfrom torch.nn import functional as F"),
+    (formulas_that_import_more, "networks", "import numpy as np"),
+    (libraries_out_of_place, "envs.vector", "import gymnasium"),
+    (environments_out_of_place, "runs.run", "from minerva.envs.vector import Episode"),
+    (side_effects_of_forward, "networks", forward("y = self.layer(x)\n        y.clamp_(0)\n        x = y[self.index]")),
+    (side_effects_of_forward, "networks", "class Net:\n    def update_stats(self, x):\n        self.mean.copy_(x)"),
+    (long_functions, "config", "def f():\n" + "    x = 1\n" * (LONGEST_FUNCTION - 1)),
+    (long_files, "config", "x = 1\n" * LONGEST_FILE),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), BROKEN)
+def test_a_rule_flags_what_breaks_it(rule: Rule, name: str, text: str) -> None:
+    assert len(rule(Module(name, text))) == 1
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), KEPT)
+def test_a_rule_leaves_alone_what_keeps_it(rule: Rule, name: str, text: str) -> None:
+    assert rule(Module(name, text)) == []
+
+
+def test_every_rule_has_a_counterexample() -> None:
+    assert {rule for rule, _, _ in BROKEN} == set(RULES)

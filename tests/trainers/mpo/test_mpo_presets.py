@@ -1,0 +1,34 @@
+"""MPO's presets are settings that MPO has."""
+
+import pytest
+
+from minerva.presets import preset_for, presets
+from minerva.trainers.mpo.config import MPOConfig
+
+DM_CONTROL = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
+TASKS = [f"dm_control/{task}" for task in f"{DM_CONTROL} ball_in_cup/catch".split()]
+TASKS += [f"{name}-v5" for name in ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid")]
+
+
+@pytest.mark.parametrize("name", sorted(presets("mpo")))
+def test_every_preset_makes_a_config(name: str) -> None:
+    preset = presets("mpo")[name]
+    config = MPOConfig.from_dict({key: value for key, value in preset.values.items() if key != "total_steps"})
+    assert config != MPOConfig()
+    assert all(preset.sources.values())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_have_the_published_settings(task: str) -> None:
+    config = MPOConfig.from_dict({k: v for k, v in preset_for("mpo", task).values.items() if k != "total_steps"})
+    published = (3e-4, 3e-4, 0.1, 0.01, 1e-6, 0.01, 0.01, 4, 0.25, 256, 20, (256, 256, 256), 0.5, 100, "target")
+    names = "policy_lr q_lr kl_epsilon mstep_kl_epsilon mstep_kl_epsilon_std temperature_lr lambda_lr n_step "
+    names += "updates_per_step batch_size action_samples policy_layer_sizes initial_std target_networks_update_period "
+    assert tuple(getattr(config, name) for name in (names + "acting_policy").split()) == published
+
+
+def test_acme_and_tonic_differ_where_they_are_known_to() -> None:
+    acme, tonic = (presets("mpo")[name].values for name in ("acme", "tonic"))
+    assert (acme["init_log_alpha_stddev"], tonic["init_log_alpha_stddev"]) == (1000, 10)
+    assert (acme["acting_policy"], tonic["acting_policy"]) == ("target", "online")
+    assert (acme["mstep_kl_epsilon"], tonic["mstep_kl_epsilon"]) == (0.01, 0.001)

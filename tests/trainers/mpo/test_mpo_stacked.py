@@ -1,0 +1,91 @@
+"""Agents stacked under vmap, and the compiled update, learn what each agent learns alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from minerva.trainers.mpo.agent import MPOAgent
+from minerva.utils.tree import Tree
+
+MakeAgent = Callable[..., MPOAgent]
+MakeBatch = Callable[..., dict[str, Tensor]]
+Leaves = Callable[[Tree], dict[str, Tensor]]
+
+VARIANTS: list[dict[str, Any]] = [
+    {"m_steps": 2},
+    {"n_step": 3, "temperature": "solved"},
+    {"use_retrace": True, "retrace_steps": 3, "critic": "categorical", "critic_range": 5.0},
+    {"n_step": 3, "critic": "hl_gauss", "critic_range": 5.0, "optimizer_type": "sgd"},
+]
+
+
+def stacked(trees: list[Tree]) -> Tree:
+    return {
+        key: stacked([tree[key] for tree in trees])
+        if isinstance(value, dict)
+        else torch.stack([tree[key] for tree in trees])
+        for key, value in trees[0].items()
+    }
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_two_agents_together_are_each_alone(
+    make_agent: MakeAgent, make_batch: MakeBatch, leaves: Leaves, settings: dict[str, Any]
+) -> None:
+    """Different parameters, batches and rates, one of them about to copy its targets, one with a batch to skip."""
+    agents = [make_agent(seed=seed, target_networks_update_period=3, **settings) for seed in range(3)]
+    for updates, agent in enumerate(agents):
+        for seed in range(updates + 2):
+            agent.update(make_batch(9, 3, seed=seed))
+    batches = [agent.prepared(make_batch(9, 3, seed=10 + n)) for n, agent in enumerate(agents)]
+    batches[2]["rewards"][0, 0] = torch.nan
+    noises = [agent.draw_noise(batch) for agent, batch in zip(agents, batches, strict=True)]
+    hypers = [
+        agent.hyper | {"gamma": agent.hyper["gamma"] - 0.1 * n, "q_lr": agent.hyper["q_lr"] * (n + 1)}
+        for n, agent in enumerate(agents)
+    ]
+    inputs = [[agent.state for agent in agents], batches, noises, hypers]
+    with torch.no_grad():
+        alone = [agent.updated(*(values[n] for values in inputs)) for n, agent in enumerate(agents)]
+        together = torch.func.vmap(agents[0].updated)(*(stacked(values) for values in inputs))
+    for part in (0, 1):
+        found = leaves(together[part])
+        for n, single in enumerate(alone):
+            for name, value in leaves(single[part]).items():
+                torch.testing.assert_close(
+                    found[name][n],
+                    value,
+                    rtol=1e-9,
+                    atol=1e-9,
+                    equal_nan=True,
+                    msg=lambda text, name=name: f"{name}: {text}",
+                )
+    assert [int(single[1]["finite"]) for single in alone] == [1, 1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_the_compiled_update_is_the_eager_one(
+    make_agent: MakeAgent,
+    make_batch: MakeBatch,
+    leaves: Leaves,
+    settings: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    eager, fast = make_agent(**settings), make_agent(**settings)
+    fast.compile("auto", updates=10**9)
+    for seed in range(4):
+        batch = make_batch(9, 3, seed=seed)
+        if seed == 2:
+            batch["rewards"][0, 0] = torch.nan
+        expected, found = eager.update(batch), fast.update(batch)
+        assert (found is None) == (expected is None) == (seed == 2)
+        if expected and found:
+            assert found == {name: pytest.approx(value, rel=1e-3, abs=1e-5) for name, value in expected.items()}
+    for name, value in leaves(eager.state).items():
+        torch.testing.assert_close(leaves(fast.state)[name], value, rtol=1e-4, atol=1e-5)
+    assert not [record for record in caplog.records if "torch.compile" in record.message]  # it did not fall back

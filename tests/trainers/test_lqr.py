@@ -1,0 +1,86 @@
+"""The algorithms on a linear-quadratic regulator, against the controller that is known to be the best."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lqr import HORIZON, LQR, A, B, Q, R, least_costs, lqr_gap, riccati
+from numpy.testing import assert_allclose
+from scipy.linalg import solve_discrete_are
+
+from minerva.evaluation import Evaluator
+from minerva.trainers.ppo.trainer import PPOTrainer
+
+PPO = {
+    "policy_layer_sizes": (32,),
+    "num_envs": 16,
+    "rollout_steps": 64,
+    "minibatch_size": 256,
+    "policy_lr": 1e-3,
+    "initial_log_std": -1.0,
+    "clip_vloss": False,
+}
+
+
+def controlled(gain_at: Callable[[int], np.ndarray], episodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Costs of u = -K_t x in Minerva's own evaluation, and the least costs from the same starts."""
+    evaluator = Evaluator(LQR, episodes, seed=0)
+    high = evaluator.envs.action_high
+    steps = iter(range(10**6))
+    evaluation = evaluator(lambda obs: -obs.astype(np.float64) @ gain_at(next(steps) % HORIZON).T / high)
+    evaluator.close()
+    assert evaluation.lengths == [HORIZON] * episodes
+    return -np.array(evaluation.returns), least_costs(evaluator.seeds)
+
+
+def test_the_riccati_controller_reaches_the_riccati_cost_in_the_environment() -> None:
+    """So bounds, units, rewards and the closed form agree. Single precision observations leave seven digits."""
+    _, gains = riccati()
+    costs, least = controlled(lambda t: gains[t], episodes=100)
+    assert_allclose(costs, least, rtol=1e-5)
+
+
+def test_no_disturbed_controller_costs_less() -> None:
+    _, gains = riccati()
+    draw = np.random.default_rng(0)
+    for _ in range(5):
+        change = 0.2 * draw.standard_normal(gains[0].shape)
+        costs, least = controlled(lambda t, change=change: gains[t] + change, episodes=20)  # type: ignore[misc]
+        assert (costs > least).all()
+
+
+def test_least_squares_over_all_controls_at_once_finds_the_same_cost() -> None:
+    """Without dynamic programming: states are linear in the controls, so the episode's cost is one square norm."""
+    start = np.array([1.0, -2.0, 0.5, 1.5])
+    state, of_controls = start, np.zeros((A.shape[0], HORIZON * B.shape[1]))  # x_t = state + of_controls @ controls
+    rows, targets = [np.kron(np.eye(HORIZON), np.sqrt(R))], [np.zeros(HORIZON * B.shape[1])]
+    for t in range(HORIZON):
+        rows.append(np.sqrt(Q) @ of_controls)
+        targets.append(-np.sqrt(Q) @ state)
+        state, of_controls = A @ state, A @ of_controls
+        of_controls[:, t * B.shape[1] : (t + 1) * B.shape[1]] += B
+    _, least, *_ = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=None)
+    assert least.item() == pytest.approx(start @ riccati()[0] @ start, rel=1e-12)
+
+
+def test_fifty_steps_are_long_enough_for_a_policy_that_does_not_see_the_time() -> None:
+    """The first gain is that of the endless problem, and keeping it to the end costs next to nothing more."""
+    endless = solve_discrete_are(A, B, Q, R)
+    gain = np.linalg.solve(R + B.T @ endless @ B, B.T @ endless @ A)
+    assert_allclose(riccati()[1][0], gain, atol=1e-4)
+    costs, least = controlled(lambda t: gain, episodes=100)
+    assert 0 < costs.mean() / least.mean() - 1 < 1e-3
+
+
+def test_an_untrained_policy_is_far_from_the_best() -> None:
+    trainer = PPOTrainer(LQR, seed=0, **PPO)
+    assert lqr_gap(trainer) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ppo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
+    trainer = PPOTrainer(LQR, seed=seed, **PPO)
+    trainer.train(150_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
+    assert 0 < lqr_gap(trainer) < 0.1

@@ -1,0 +1,194 @@
+"""Learning from rollouts: advantages by brute force, episode ends, the normaliser, and when the old policy changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.losses import estimated
+
+MakeAgent = Callable[..., VMPOAgent]
+MakeRollout = Callable[..., dict[str, Tensor]]
+Batch = dict[str, Tensor]
+
+FAST = {"policy_lr": 1e-2, "value_lr": 1e-2}
+
+
+def evaluated(agent: VMPOAgent, rollout: Batch) -> Batch:
+    with torch.no_grad():
+        return agent.evaluated(agent.state, rollout, agent._hyper(1.0))
+
+
+def brute_force(agent: VMPOAgent, rollout: Batch, trace: float) -> np.ndarray:
+    """GAE by its definition: a sum over the rows up to the episode's end, once for every row.  [T, E]"""
+    gamma = agent.config.gamma
+    values, next_values = (agent.value(rollout[name]).squeeze(-1).numpy() for name in ("obs", "next_obs"))
+    rewards, terminated, dones = (rollout[name].numpy() for name in ("rewards", "terminated", "dones"))
+    advantages = np.zeros_like(rewards)
+    for t, e in np.ndindex(rewards.shape):
+        for k in range(t, len(rewards)):
+            bootstrap = 0.0 if terminated[k, e] else gamma * next_values[k, e]
+            delta = rewards[k, e] + bootstrap - values[k, e]
+            advantages[t, e] += (gamma * trace) ** (k - t) * delta
+            if dones[k, e]:
+                break
+    return advantages
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize(("estimator", "trace"), [("gae", 0.9), ("returns", 1.0), ("dae", 0.0)])
+def test_advantages_and_returns_by_brute_force(
+    make_agent: MakeAgent, make_rollout: MakeRollout, estimator: str, trace: float
+) -> None:
+    """With terminations and time limits on the way: a return is a trace of 1, the one-step difference a trace of 0."""
+    agent = make_agent(advantage_estimator=estimator, gae_lambda=0.9)
+    rollout = make_rollout(agent)
+    assert 0 < rollout["terminated"].sum() < rollout["dones"].sum()
+    batch = evaluated(agent, rollout)
+    expected = brute_force(agent, rollout, trace).reshape(-1)
+    np.testing.assert_allclose(batch["advantages"], expected, rtol=1e-10, atol=1e-10)
+    values = agent.value(batch["obs"]).squeeze(-1)
+    np.testing.assert_allclose(batch["returns"], expected + values.numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_a_time_limit_bootstraps_from_the_true_next_state_and_a_termination_does_not() -> None:
+    """Rules out a bootstrap from the observation after a reset: the rows after the end hold huge values."""
+    values = torch.tensor([[1.0], [1000.0]])
+    next_values = torch.tensor([[5.0], [1000.0]])
+    hyper = {"gamma": torch.tensor(0.5), "gae_lambda": torch.tensor(1.0)}
+    for terminated, expected in ((0.0, 2 + 0.5 * 5), (1.0, 2.0)):
+        rollout = {
+            "rewards": torch.tensor([[2.0], [3.0]]),
+            "terminated": torch.tensor([[terminated], [0.0]]),
+            "dones": torch.tensor([[1.0], [0.0]]),
+        }
+        for estimator in ("returns", "gae", "dae"):
+            _, returns = estimated(estimator, rollout, values, next_values, hyper)
+            assert returns[0, 0].item() == pytest.approx(expected), estimator
+
+
+def test_learning_from_a_rollout_is_an_update_on_what_it_is_evaluated_to(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    first, second = make_agent(), make_agent()
+    rollout = make_rollout(first)
+    by_hand = second.update(evaluated(second, rollout))
+    learned = first.learn(rollout)
+    assert learned.pop("charts/learning_rate") == pytest.approx(first.config.policy_lr)
+    assert learned == by_hand
+    torch.testing.assert_close(first.flat.vector, second.flat.vector, rtol=0, atol=0)
+
+
+def test_normaliser_is_frozen_until_the_update_is_over_and_then_knows_the_rollout(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    agent = make_agent(normalize_observations=True, advantage_estimator="gae")
+    rollouts = [make_rollout(agent, seed=seed) for seed in range(2)]
+    for rollout in rollouts:
+        metrics = agent.learn(rollout)
+        assert metrics["kl/mean"] == pytest.approx(0, abs=1e-9)  # the policy that learns is still the one that acted
+        assert metrics["kl/std"] == pytest.approx(0, abs=1e-9)
+    seen = torch.cat([rollout["obs"] for rollout in rollouts]).reshape(-1, 4).double()
+    normalizer = agent.policy.obs_normalizer
+    torch.testing.assert_close(normalizer.mean, seen.mean(0))
+    torch.testing.assert_close(normalizer.var, seen.var(0, correction=0))
+    assert normalizer.count == len(seen)
+
+
+def test_annealing_scales_the_rates_of_policy_and_value(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
+    agents = [make_agent(), make_agent()]
+    moved = [
+        agent.learn(make_rollout(agents[0]), share)["train/param_delta"]
+        for agent, share in zip(agents, (1.0, 0.25), strict=True)
+    ]
+    assert moved[1] == pytest.approx(0.25 * moved[0], rel=1e-3)
+
+
+# --- the old policy ---------------------------------------------------------------------------------------------
+
+
+def replacements(agent: VMPOAgent, rollouts: list[Batch]) -> list[int]:
+    """In which of all updates, counted from 1, the old policy was replaced."""
+    seen: list[int] = []
+    count = 0
+    replaced = agent.replaced
+
+    def watched(state: Any, batch: Batch, target: Batch, hyper: Batch) -> tuple[Any, Batch]:
+        nonlocal count
+        count += 1
+        after, rows = replaced(state, batch, target, hyper)
+        changed = not torch.equal(after["old"]["parameters"], state["old"]["parameters"])
+        if changed:
+            seen.append(count)
+            torch.testing.assert_close(after["old"]["parameters"], state["parameters"], rtol=0, atol=0)
+            said = agent._policy_outputs(state["parameters"], state["normalizer"], batch["obs"])
+            torch.testing.assert_close((rows["old_means"], rows["old_log_stds"]), said, rtol=0, atol=0)
+        else:
+            torch.testing.assert_close(rows["old_means"], batch["old_means"], rtol=0, atol=0)
+        return after, rows
+
+    agent.replaced = watched
+    for rollout in rollouts:
+        agent.learn(rollout)
+    return seen
+
+
+def test_with_rollout_the_old_policy_is_the_one_that_collected(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    agent = make_agent(updates_per_rollout=6, **FAST)
+    assert "old" not in agent.state
+    start = evaluated(agent, rollout := make_rollout(agent))
+    agent.learn(rollout)
+    last = agent.learn(make_rollout(agent, seed=1))
+    assert last["kl/mean"] > 1e-4  # six updates away from where the rollout began
+    torch.testing.assert_close(
+        start["old_means"],
+        VMPOAgent.evaluated(make_agent(**FAST), make_agent(**FAST).state, rollout, agent._hyper(1.0))["old_means"],
+    )
+
+
+def test_with_updates_it_is_replaced_every_so_many_updates_across_rollouts(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    agent = make_agent(old_policy="updates", old_policy_period=4, updates_per_rollout=3, **FAST)
+    rollouts = [make_rollout(agent, seed=seed) for seed in range(3)]
+    assert replacements(agent, rollouts) == [4, 8]
+    assert agent.state["old"]["age"] == 1
+
+
+def test_with_updates_the_old_policy_acts(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
+    agent = make_agent(old_policy="updates", old_policy_period=100, normalize_observations=True, **FAST)
+    obs = torch.randn(5, 4)
+    for seed in range(2):
+        agent.learn(make_rollout(agent, seed=seed))
+    old_mean, old_log_std = agent._policy_outputs(agent.state["old"]["parameters"], agent.state["normalizer"], obs)
+    _, _, mean, log_std = agent.act(obs)
+    torch.testing.assert_close((mean, log_std), (old_mean, old_log_std), rtol=0, atol=0)
+    _, _, online, _ = agent.act(obs, deterministic=True)
+    assert not torch.allclose(online, old_mean, atol=1e-3)
+    draws = torch.stack([agent.sample(obs) for _ in range(4000)])
+    assert ((draws.mean(0) - old_mean).abs() < 5 * old_log_std.exp() / 4000**0.5).all()
+
+
+def test_with_kl_it_is_replaced_as_soon_as_a_bound_is_reached(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
+    settings = {"old_policy": "kl", "old_policy_period": 5, "updates_per_rollout": 6, **FAST}
+    tight = make_agent(epsilon_mu=1e-9, **settings)
+    assert replacements(tight, [make_rollout(tight)]) == [1, 2, 3, 4, 5, 6]
+    of_spread = make_agent(epsilon_mu=1e9, epsilon_sigma=1e-12, **settings)
+    assert replacements(of_spread, [make_rollout(of_spread)]) == [1, 2, 3, 4, 5, 6]
+    loose = make_agent(epsilon_mu=1e9, epsilon_sigma=1e9, **settings)
+    assert replacements(loose, [make_rollout(loose), make_rollout(loose, seed=1)]) == [5, 10]
+
+
+def test_with_kl_the_divergence_starts_anew_after_a_replacement(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    agent = make_agent(old_policy="kl", epsilon_mu=1e-9, updates_per_rollout=4, **FAST)
+    metrics = agent.learn(make_rollout(agent))
+    assert metrics["kl/mean_sel"] == pytest.approx(0, abs=1e-9)
+    assert agent.acting_policy is agent.policy

@@ -1,0 +1,90 @@
+"""Agents stacked under vmap, and the compiled M-step, learn what each agent learns alone and eagerly."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.utils.tree import Tree
+
+MakeAgent = Callable[..., VMPOAgent]
+MakeRollout = Callable[..., dict[str, Tensor]]
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+def stacked(trees: list[Tree]) -> Tree:
+    return {
+        key: stacked([tree[key] for tree in trees])
+        if isinstance(value, dict)
+        else torch.stack([tree[key] for tree in trees])
+        for key, value in trees[0].items()
+    }
+
+
+def leaves(tree: Tree, path: str = "") -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for key, value in tree.items():
+        found |= leaves(value, f"{path}{key}/") if isinstance(value, dict) else {f"{path}{key}": value}
+    return found
+
+
+def assert_close(ours: Tree, theirs: Tree) -> None:
+    mine, others = leaves(ours), leaves(theirs)
+    assert mine.keys() == others.keys()
+    for name, value in mine.items():
+        torch.testing.assert_close(value, others[name], rtol=1e-9, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"m_steps": 2, "alpha_lr": 0.1},
+    {"temperature": "solved", "old_policy": "kl", "updates_per_rollout": 3, "epsilon_mu": 1e-6},
+    {"shared_encoder": True, "ppo_like_backbone": True, "squash": False, "topk_fraction": 1.0},
+]
+
+
+def learners(make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[str, Any]) -> list[VMPOAgent]:
+    """Two agents of different seeds that have learned before, so that no moment and no statistic is zero."""
+    made = [make_agent(seed=seed, normalize_observations=True, **settings) for seed in range(2)]
+    for agent in made:
+        agent.learn(make_rollout(agent, seed=100))
+    return made
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["gradient", "solved and replaced", "shared"])
+def test_stacked_agents_learn_what_each_learns_alone(
+    make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[str, Any]
+) -> None:
+    agents = learners(make_agent, make_rollout, settings)
+    rollouts = [make_rollout(agent, seed=n) for n, agent in enumerate(agents)]
+    hypers = [agent._hyper(1.0 - 0.5 * n) for n, agent in enumerate(agents)]
+    hypers[1]["gamma"] -= 0.1
+    with torch.no_grad():
+        parts = stacked([agent.state for agent in agents]), stacked(rollouts), stacked(hypers)
+        together = torch.func.vmap(agents[0].learned)(*parts)
+        alone = [agent.learned(agent.state, rollouts[n], hypers[n]) for n, agent in enumerate(agents)]
+    for part in (0, 1):
+        assert_close(together[part], stacked([single[part] for single in alone]))
+
+
+def compiled_equals_eager(agent: VMPOAgent, rollout: dict[str, Tensor], backend: str) -> None:
+    with torch.no_grad():
+        eager = agent.learned(agent.state, rollout, agent._hyper(1.0))
+        agent.m_step = torch.compile(agent._m_step, fullgraph=True, dynamic=False, backend=backend)
+        compiled = agent.learned(agent.state, rollout, agent._hyper(1.0))
+    for part in (0, 1):
+        assert_close(compiled[part], eager[part])
+
+
+def test_the_m_step_is_one_graph(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
+    agent = learners(make_agent, make_rollout, {"m_steps": 2})[0]
+    compiled_equals_eager(agent, make_rollout(agent), backend="eager")
+
+
+@pytest.mark.slow
+def test_the_compiled_m_step_equals_the_eager_one(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
+    agent = learners(make_agent, make_rollout, {"m_steps": 2})[0]
+    compiled_equals_eager(agent, make_rollout(agent), backend="inductor")

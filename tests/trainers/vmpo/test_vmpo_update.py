@@ -1,0 +1,313 @@
+"""An update: KLs and multipliers against torch.distributions and by their signs, the losses' gradients, the rates."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Independent, Normal, kl_divergence
+
+from minerva.compute.gradient import gradient
+from minerva.errors import ConfigError
+from minerva.formulas.lagrange import positive, unconstrained
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.batch import completed
+from minerva.trainers.vmpo.e_step import e_step
+from minerva.trainers.vmpo.losses import divergences
+
+MakeAgent = Callable[..., VMPOAgent]
+MakeBatch = Callable[..., dict[str, Tensor]]
+
+METRICS = {
+    "loss/total",
+    "loss/value",
+    "loss/policy",
+    "loss/policy_weighted_nll",
+    "loss/policy_kl_mean_pen",
+    "loss/policy_kl_std_pen",
+    "loss/alpha",
+    "kl/mean",
+    "kl/std",
+    "kl/mean_sel",
+    "kl/std_sel",
+    "vmpo/alpha_mu",
+    "vmpo/alpha_sigma",
+    "vmpo/dual_loss",
+    "vmpo/epsilon_eta",
+    "vmpo/temperature_raw",
+    "vmpo/adv_std_over_temperature",
+    "vmpo/selected_frac",
+    "vmpo/threshold",
+    "vmpo/ess",
+    "vmpo/restarting_frac",
+    "vmpo/importance_mean",
+    "train/entropy",
+    "train/param_delta",
+    "train/mean_abs_action",
+    "adv/raw_mean",
+    "adv/raw_std",
+    "returns/raw_mean",
+    "returns/raw_std",
+    "value/explained_var",
+    "value/pred_mean",
+    "value/pred_std",
+}
+
+PLAIN = {"optimizer_type": "sgd", "sgd_momentum": 0.0, "max_grad_norm": float("inf")}
+"""A step is the rate times the gradient."""
+
+
+def test_divergences_are_those_of_torch_in_the_direction_old_to_new() -> None:
+    torch.manual_seed(0)
+    mean, log_std, old_mean, old_log_std = torch.randn(4, 9, 3, dtype=torch.float64)
+    by_mean, by_std = divergences(mean, log_std, old_mean, old_log_std)
+
+    def gaussian(centre: Tensor, spread: Tensor) -> Independent:
+        return Independent(Normal(centre, spread.exp()), 1)
+
+    old = gaussian(old_mean, old_log_std)
+    torch.testing.assert_close(by_mean, kl_divergence(old, gaussian(mean, old_log_std)))
+    torch.testing.assert_close(by_std, kl_divergence(old, gaussian(old_mean, log_std)))
+
+
+def test_metrics_are_those_of_the_specification(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    agent = make_agent()
+    assert agent.update(make_batch(agent)).keys() == METRICS
+
+
+def test_equal_policies_have_no_divergence_and_their_multipliers_fall(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    agent = make_agent(alpha_lr=0.1, epsilon_mu=0.03, epsilon_sigma=0.005)
+    metrics = agent.update(make_batch(agent))
+    for name in ("kl/mean", "kl/std", "kl/mean_sel", "kl/std_sel"):
+        assert metrics[name] == pytest.approx(0, abs=1e-7)
+    assert metrics["vmpo/alpha_mu"] < 0.95
+    assert metrics["vmpo/alpha_sigma"] < 0.95
+    assert metrics["loss/alpha"] == pytest.approx(0.035, rel=1e-4)  # the bounds, both multipliers being 1
+
+
+@pytest.mark.parametrize("alpha_update", ["gradient", "multiplicative"])
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_each_constraint_moves_its_own_multiplier(
+    make_agent: MakeAgent, make_batch: MakeBatch, name: str, alpha_update: str
+) -> None:
+    """Rules out a mean multiplier computed from the spread's parameter."""
+    agent = make_agent(alpha_lr=0.1, alpha_update=alpha_update)
+    batch = make_batch(agent)
+    batch["old_means" if name == "mean" else "old_log_stds"] += 0.5
+    metrics = agent.update(batch)
+    raised, lowered = ("alpha_mu", "alpha_sigma") if name == "mean" else ("alpha_sigma", "alpha_mu")
+    assert metrics[f"vmpo/{raised}"] > 1.05
+    assert metrics[f"vmpo/{lowered}"] < 0.95
+    for constraint, alpha in (("mean", "alpha_mu"), ("std", "alpha_sigma")):
+        paid = metrics[f"vmpo/{alpha}"] * metrics[f"kl/{constraint}_sel"]
+        assert metrics[f"loss/policy_kl_{constraint}_pen"] == pytest.approx(paid, rel=1e-5, abs=1e-9)
+    assert getattr(agent, raised) == pytest.approx(metrics[f"vmpo/{raised}"])
+
+
+def test_policy_loss_is_a_sum_so_that_repeating_every_row_changes_nothing(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    """Rules out a likelihood averaged over rows, which would lose against the KL penalties as batches grow."""
+    first, second = make_agent(), make_agent()
+    batch = make_batch(first, shift=0.1)
+    twice = {name: values.repeat_interleave(2, 0) for name, values in batch.items()}
+    once, doubled = first.update(batch), second.update(twice)
+    for name in ("loss/policy_weighted_nll", "loss/policy", "loss/value", "kl/mean_sel", "vmpo/dual_loss"):
+        assert doubled[name] == pytest.approx(once[name], rel=1e-4), name
+    torch.testing.assert_close(second.flat.vector, first.flat.vector, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_gradient_holds_weights_multipliers_and_old_policy_constant(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    """Against finite differences of the loss written out with torch.distributions."""
+    agent = make_agent(alpha_lr=0.5)
+    batch = completed(make_batch(agent, shift=0.3), agent.policy, 0.5)
+    hyper = agent._hyper(1.0)
+    state = agent.state
+    with torch.no_grad():
+        _, target, _ = e_step(state["temperature"], batch, hyper, agent.config, agent.optimizer)
+        slope, seen = gradient(agent.loss, state["parameters"], state, batch, target, hyper)
+    alpha_mu, alpha_sigma = positive(seen["multipliers"]["parameter"])
+    chosen = target["selected"] > 0
+    old = Normal(batch["old_means"], batch["old_log_stds"].exp())
+
+    @torch.no_grad()
+    def loss(parameters: Tensor) -> Tensor:
+        mean, log_std, values = agent._outputs({**state, "parameters": parameters}, batch["obs"])
+        nll = -(target["weights"] * Normal(mean, log_std.exp()).log_prob(batch["actions_raw"]).sum(-1)).sum()
+        kl_mu = kl_divergence(old, Normal(mean, old.scale)).sum(-1)[chosen].mean()
+        kl_sigma = kl_divergence(old, Normal(old.loc, log_std.exp())).sum(-1)[chosen].mean()
+        return nll + alpha_mu * kl_mu + alpha_sigma * kl_sigma + 0.5 * ((values - batch["returns"]) ** 2).mean()
+
+    for seed in range(5):
+        direction = torch.randn(slope.shape, generator=torch.Generator().manual_seed(seed))
+        step = 1e-5 * direction
+        numeric = (loss(state["parameters"] + step) - loss(state["parameters"] - step)) / 2e-5
+        assert (slope @ direction).item() == pytest.approx(numeric.item(), rel=1e-6, abs=1e-7)
+
+
+def test_rows_outside_the_selection_change_no_policy_parameter(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    """Their actions and the old policy there may be anything; the value alone learns from them."""
+    first, second = make_agent(**PLAIN), make_agent(**PLAIN)
+    batch = make_batch(first, shift=0.1)
+    outside = batch["advantages"].squeeze(-1) < batch["advantages"].median()
+    first.update(batch)
+    for name in ("actions_raw", "old_means", "old_log_stds"):
+        batch[name] = torch.where(outside.unsqueeze(-1), batch[name] + 5, batch[name])
+    second.update(batch)
+    torch.testing.assert_close(second.flat.vector, first.flat.vector, rtol=0, atol=0)
+    assert second.alpha_mu == first.alpha_mu
+
+
+def test_restarting_rows_change_no_policy_parameter(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    settings = {**PLAIN, "normalize_advantages": False}
+    first, second = make_agent(**settings), make_agent(**settings)
+    batch = make_batch(first, shift=0.1)
+    restarting = (torch.arange(30) % 4 > 0).float().unsqueeze(-1)
+    batch["restarting_weights"] = restarting
+    first.update(batch)
+    for name in ("obs", "advantages", "actions_raw", "old_means", "old_log_stds", "returns"):
+        batch[name] = torch.where(restarting > 0, batch[name], torch.full_like(batch[name], 3.0))
+    second.update(batch)
+    of_policy = ~first.of_value
+    torch.testing.assert_close(second.flat.vector[of_policy], first.flat.vector[of_policy], rtol=0, atol=0)
+    assert (second.eta, second.alpha_mu, second.alpha_sigma) == (first.eta, first.alpha_mu, first.alpha_sigma)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_rates_of_policy_and_value_are_used_as_given(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    agents = [make_agent(**PLAIN, policy_lr=1e-3, value_lr=value_lr, m_steps=1) for value_lr in (1e-3, 3e-3)]
+    moved = []
+    for agent in agents:
+        before = agent.flat.vector.clone()
+        agent.update(make_batch(agent, shift=0.1))
+        moved.append(agent.flat.vector - before)
+    of_value = agents[0].of_value
+    torch.testing.assert_close(moved[1][~of_value], moved[0][~of_value], rtol=0, atol=0)
+    torch.testing.assert_close(moved[1][of_value], 3 * moved[0][of_value], rtol=1e-9, atol=1e-12)
+    assert 0 < of_value.sum() < len(of_value)
+
+
+def test_a_shared_encoder_learns_at_the_policys_rate(make_agent: MakeAgent) -> None:
+    agent = make_agent(shared_encoder=True)
+    marked = [name for name in agent.flat.names if name.startswith("value")]
+    assert agent.of_value.sum() == 12 + 1  # the value head alone
+    assert marked == ["value_head.weight", "value_head.bias"]
+
+
+def test_one_clip_over_policy_and_value_leaves_the_multipliers_free(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    agent = make_agent(
+        optimizer_type="sgd", sgd_momentum=0.0, max_grad_norm=0.01, policy_lr=1.0, value_lr=1.0, alpha_lr=1.0
+    )
+    metrics = agent.update(make_batch(agent, shift=0.5))
+    assert metrics["train/param_delta"] == pytest.approx(0.01, rel=1e-3)
+    excess = metrics["kl/mean_sel"] - agent.config.epsilon_mu
+    start, slope = unconstrained(1.0), 1 - np.exp(-1.0)  # softplus is 1 and has this slope there
+    assert metrics["vmpo/alpha_mu"] == pytest.approx(np.log1p(np.exp(start + slope * excess)), rel=1e-5)
+
+
+def test_m_steps_are_passes_of_the_m_step_and_one_of_the_e_step(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    agent = make_agent(m_steps=5)
+    agent.update(make_batch(agent))
+    assert agent.state["moments"]["step"] == 5
+    assert agent.state["multipliers"]["moments"]["step"] == 5
+    assert agent.state["temperature"]["moments"]["step"] == 1
+
+
+def test_multipliers_rate_is_divided_by_the_root_of_the_passes(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    """As the recorded updates have it: four passes move a multiplier as far as two undivided ones."""
+    far = [make_agent(m_steps=m_steps, alpha_lr=1e-3) for m_steps in (1, 4)]
+    for agent in far:
+        agent.update(make_batch(agent, shift=1.0))
+    assert far[1].alpha_mu - 1 == pytest.approx(2 * (far[0].alpha_mu - 1), rel=0.01)
+
+
+def test_raw_statistics_are_those_before_normalising(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    agent = make_agent()
+    batch = make_batch(agent)
+    metrics = agent.update(batch)
+    assert metrics["adv/raw_mean"] == pytest.approx(np.mean(batch["advantages"].numpy()), rel=1e-5)
+    assert metrics["adv/raw_std"] == pytest.approx(np.std(batch["advantages"].numpy()), rel=1e-5)
+    assert metrics["vmpo/adv_std_over_temperature"] == pytest.approx(1 / metrics["vmpo/temperature_raw"], rel=1e-5)
+
+
+def test_actions_before_squashing_are_used_where_they_are_given(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    first, second, third = make_agent(), make_agent(), make_agent()
+    batch = make_batch(first)
+    losses = [first.update(batch), second.update({**batch, "actions": torch.full_like(batch["actions"], 0.123)})]
+    del batch["actions_raw"]
+    losses.append(third.update(batch))
+    assert losses[1] == losses[0]
+    assert losses[2]["loss/policy"] == pytest.approx(losses[0]["loss/policy"], rel=1e-4)
+
+
+def test_arrays_and_flat_columns_are_taken_too(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    first, second = make_agent(), make_agent()
+    batch = make_batch(first)
+    arrays = {name: values.numpy() for name, values in batch.items()}
+    flat = {**arrays, "returns": arrays["returns"][:, 0], "advantages": arrays["advantages"][:, 0]}
+    assert second.update(flat) == first.update(batch)
+
+
+def test_the_policy_is_live(make_agent: MakeAgent) -> None:
+    agent = make_agent()
+    before = agent.act(np.zeros(4), deterministic=True)[0]
+    with torch.no_grad():
+        agent.policy.policy_mean.bias.add_(1.0)
+    assert not torch.allclose(agent.act(np.zeros(4), deterministic=True)[0], before)
+    assert agent.state["parameters"].data_ptr() == next(agent.policy.parameters()).data_ptr()
+
+
+def test_acting_on_one_observation_and_on_a_batch(make_agent: MakeAgent) -> None:
+    agent = make_agent()
+    obs = np.random.default_rng(0).normal(size=(6, 4))
+    action, value, mean, log_std = agent.act(obs)
+    assert [part.shape for part in (action, value, mean, log_std)] == [(6, 2), (6, 1), (6, 2), (6, 2)]
+    one = agent.act(obs[0], deterministic=True)
+    assert [part.shape for part in one] == [(2,), (1,), (2,), (2,)]
+    torch.testing.assert_close(one[2], mean[0])
+    torch.testing.assert_close(one[0], agent.policy.execute(mean[0]))
+    torch.testing.assert_close(agent.value(obs), value)
+    torch.testing.assert_close(agent.policy_action(obs), agent.policy.execute(mean))
+    drawn = torch.stack([agent.policy_action(obs, deterministic=False) for _ in range(3)])
+    assert (drawn.std(0) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"optimizer_type": "rmsprop"}, "optimizer_type"),
+        ({"topk_fraction": 0.0}, "topk_fraction"),
+        ({"topk_fraction": 1.5}, "topk_fraction"),
+        ({"temperature_init": -1.0}, "temperature_init"),
+        ({"epsilon_mu": 0.0}, "epsilon_mu"),
+        ({"topk": 0.5}, "topk_fraction"),
+        ({"num_envs": 4}, "setting of VMPOTrainer"),
+    ],
+)
+def test_wrong_settings_are_refused(make_agent: MakeAgent, hyperparameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_agent(**hyperparameters)
+
+
+def test_wrong_batches_are_refused(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    agent = make_agent(topk_fraction=0.01)
+    batch = make_batch(agent)
+    with pytest.raises(ConfigError, match=r"0\.01 of 30 rows selects nothing"):
+        agent.update(batch)
+    with pytest.raises(ConfigError, match="lacks returns"):
+        agent.update({name: values for name, values in batch.items() if name != "returns"})
+    with pytest.raises(ConfigError, match="lacks actions"):
+        agent.update({name: values for name, values in batch.items() if not name.startswith("actions")})
+    with pytest.raises(ConfigError, match="holds old_mean"):
+        agent.update({**batch, "old_mean": batch["old_means"]})
+    with pytest.raises(ConfigError, match="returns has shape"):
+        agent.update({**batch, "returns": batch["returns"][:-1]})
