@@ -10,7 +10,7 @@ class ConfigError(MinervaError, ValueError):
 
 
 class EnvError(MinervaError, ValueError):
-    """An environment that does not exist, cannot be trained on, or broke a rule while stepping."""
+    """An environment that does not exist or cannot be trained on."""
 
 
 class CheckpointError(MinervaError, ValueError):
@@ -23,3 +23,7 @@ class RunError(MinervaError, RuntimeError):
 
 class TrainingError(MinervaError, RuntimeError):
     """Training that began well and cannot go on: a loss that is no number any more, a full disk."""
+
+
+class EnvStepError(EnvError, TrainingError):
+    """An environment that raised, or broke a rule, while it was stepped."""

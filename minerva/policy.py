@@ -9,6 +9,7 @@ from minerva.errors import CheckpointError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.trainers.registry import agent_class, config_class
+from minerva.utils.scaling import to_bounds
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,9 +36,7 @@ class Policy:
                 f"observations have {self.about['obs_dim']} numbers."
             )
         actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        scaled = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
-        within: Array = np.clip(scaled, self.low, self.high).astype(np.float32)  # rounding may pass a bound
-        return within
+        return to_bounds(actions, self.low, self.high).astype(np.float32)
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:

@@ -4,6 +4,8 @@ import contextlib
 import functools
 import io
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,13 +201,21 @@ def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
         console.print(table)
         say(f"\nlearning curve: {folder.curve}")
         say("next:")
-        say(f"  minerva evaluate {quoted} --episodes 100")
-        say(f"  tensorboard --logdir {quoted}")
-        say(f"  python -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
+        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100")
+        say(f"  {_command('tensorboard')} --logdir {quoted}")
+        say(f"  {_command('python')} -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
     else:
         say(f"stopped at step {result.step:,}; a checkpoint is written. To go on:")
-        say(f"  minerva train {algo} --resume {quoted}")
+        say(f"  {_command('minerva')} train {algo} --resume {quoted}")
     say(f"run: {result.folder}")
+
+
+def _command(name: str) -> str:
+    """How to call a command of this Python's environment from where the user is: it may not be activated."""
+    here = Path(sys.executable).parent / name
+    if not here.exists() or shutil.which(name) == str(here):
+        return name
+    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)
 
 
 def _draw(folder: RunFolder, title: str, random_return: float) -> None:

@@ -5,7 +5,9 @@ the observation to act on next is `obs`. So every row is data: a reset row, on w
 the reward is 0, never leaves this file.
 """
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
@@ -16,9 +18,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.spaces import prepared
-from minerva.errors import EnvError
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from minerva.errors import EnvStepError
+from minerva.utils.scaling import Array, to_bounds
 
 
 class Episode(NamedTuple):
@@ -60,16 +61,33 @@ class Engine(Protocol):
         """Free what the environments hold."""
 
 
-class _WithoutInfo(gym.Wrapper[Any, Any, Any, Any]):
-    """Drops `info`: merging it for every environment at every step costs more than small simulators do."""
+class _Watched(gym.Wrapper[Any, Any, Any, Any]):
+    """Names the environment when it raises, and drops `info`: merging that costs more than small simulators do."""
+
+    def __init__(self, env: gym.Env[Any, Any], name: str, index: int) -> None:
+        super().__init__(env)
+        self.name, self.index = name, index
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, _ = self.env.step(action)
+        with self._named("step"):
+            obs, reward, terminated, truncated, _ = self.env.step(action)
         return obs, reward, terminated, truncated, {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, _ = self.env.reset(seed=seed, options=options or None)
+        with self._named("reset"):
+            obs, _ = self.env.reset(seed=seed, options=options or None)
         return obs, {}
+
+    @contextmanager
+    def _named(self, call: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise EnvStepError(
+                f"{self.name} raised {type(error).__name__} in {call} of environment {self.index}: {error} "
+                f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
+            ) from error
 
 
 class GymnasiumEngine:
@@ -79,7 +97,7 @@ class GymnasiumEngine:
         name, make = env_name(env), factory(env)
         route_warnings()
         self._envs = SyncVectorEnv(
-            [lambda: _WithoutInfo(prepared(make(), name))] * num_envs,
+            [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(num_envs)],  # type: ignore[misc]
             copy=False,
             autoreset_mode=AutoresetMode.DISABLED,
         )
@@ -128,7 +146,8 @@ class VectorEnv:
 
     def step(self, actions: Array) -> Step:
         """One environment step each. Where an episode ended, `obs` is already the next episode's first."""
-        next_obs, rewards, terminated, truncated = self._engine.step(self._scaled(actions))
+        scaled = to_bounds(actions, self.action_low, self.action_high)
+        next_obs, rewards, terminated, truncated = self._engine.step(scaled)
         self._lengths += 1
         self._finite("observation", next_obs)
         self._finite("reward", rewards)
@@ -146,12 +165,6 @@ class VectorEnv:
         """Free what the environments hold."""
         self._engine.close()
 
-    def _scaled(self, actions: Array) -> Array:
-        """From [-1, 1] to the environment's bounds, clipped: the one place where actions change units."""
-        scaled = self.action_low + (actions + 1.0) * 0.5 * (self.action_high - self.action_low)
-        # last, for rounding can carry even the sum at ±1 past its bound
-        return np.clip(scaled, self.action_low, self.action_high)
-
     def _restart(self, ended: Array) -> list[Episode]:
         """Note the episodes that ended and begin new ones in their place."""
         which = np.flatnonzero(ended)
@@ -164,7 +177,7 @@ class VectorEnv:
     def _finite(self, what: str, values: Array) -> Array:
         if not np.isfinite(values).all():
             i = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
-            raise EnvError(
+            raise EnvStepError(
                 f"{self.name} gave a non-finite {what} in environment {i} at step {self._lengths[i]} of its episode: "
                 f"{values[i]}. Training cannot go on from it; mend the environment or clip its {what}s."
             )

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import yaml
 
+import minerva
 from minerva.errors import RunError
 
-PACKAGES = ("minerva", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
 """Parts of config.yaml that say where a run was made; two runs that differ only there have the same config."""
 
@@ -101,7 +102,7 @@ def find_checkpoint(path: Path, which: str = "best") -> Path:
 
 def provenance() -> dict[str, Any]:
     """Versions, commit and time of this very moment."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "minerva": minerva.__version__}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
@@ -116,7 +117,10 @@ def provenance() -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of the checkout that Minerva runs from, if it runs from one."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    checkout = Path(minerva.__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

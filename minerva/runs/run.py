@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from minerva.compute.compiled import CompileMode
+from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation, Evaluator
@@ -81,6 +82,7 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
+        checked("compile", self.compile, CompileMode)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import Array, Episode
+from minerva.envs.vector import Episode
 from minerva.errors import ConfigError
 from minerva.runs.run import Run
 from minerva.trainers.base import Trainer
 from minerva.trainers.health import Health
+from minerva.utils.scaling import Array
 from minerva.utils.tree import Tree
 
 REPORT_EVERY = 1_000

@@ -78,6 +78,8 @@ class OnPolicyTrainer(Trainer):
             self.envs.act_dim,
             self.agent.device,
         )
+        if self.reward_norm is not None:
+            self.reward_norm.running.zero_()  # every environment begins an episode here, also in a run that goes on
         for step in run.steps(by=self.batch_size):
             episodes = collect(self.envs, self.agent, rollout)
             if self.reward_norm is not None:

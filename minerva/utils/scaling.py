@@ -1,0 +1,13 @@
+"""Actions live in [-1, 1] everywhere inside Minerva; here they are turned into an environment's own units."""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def to_bounds(actions: Array, low: Array, high: Array) -> Array:
+    """From [-1, 1] to [low, high]; what lies outside is clipped."""
+    scaled = low + (actions + 1.0) * 0.5 * (high - low)
+    return np.clip(scaled, low, high)  # last, for rounding can carry even the sum at ±1 past its bound
