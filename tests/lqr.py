@@ -29,7 +29,7 @@ EPISODES = 100
 
 
 def riccati() -> tuple[Array, list[Array]]:
-    """The matrix P of the least cost x'Px of a whole episode, and the gains K of its controls u = -K x, step by step."""
+    """The matrix P of an episode's least cost x'Px, and the gains K of its controls u = -K x, step by step."""
     cost, gains = np.zeros_like(A), []
     for _ in range(HORIZON):
         gain = np.linalg.solve(R + B.T @ cost @ B, B.T @ cost @ A)

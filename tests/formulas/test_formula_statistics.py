@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from minerva.formulas.statistics import combine_moments, remaining_fraction
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12),
     offset=st.floats(-100, 100),

@@ -32,6 +32,13 @@ def rules(config: MPOConfig, initial_alpha_std: float) -> list[Rule]:
             "MPO's standard deviation moves {health/kl_std:.2g} times as far as its bound allows: raise lambda_lr or "
             "mstep_kl_epsilon_std (1e-6 is the published bound, with a policy_lr of 3e-4), or lower policy_lr.",
         ),
+        *_sampling_rules(config),
+    ]
+
+
+def _sampling_rules(config: MPOConfig) -> list[Rule]:
+    """Signs of ill health in the samples that the E-step weighs."""
+    return [
         Rule(
             "few samples",
             lambda mean: mean["health/effective_samples"] < min(1.5, config.action_samples),

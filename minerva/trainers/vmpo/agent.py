@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from minerva.compute.compiled import CompileMode, compiled
@@ -27,7 +27,7 @@ from minerva.trainers.vmpo.batch import completed
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.duals import dual, multipliers_scaled, multipliers_step
 from minerva.trainers.vmpo.e_step import e_step
-from minerva.trainers.vmpo.gaussian_mlp_policy import Bounds, SquashedGaussianPolicy
+from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, SquashedGaussianPolicy
 from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, value_loss, weighted_nll
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
@@ -40,17 +40,6 @@ Rows = dict[str, Tensor]
 LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
 """Fields of the config that belong to the trainer's loop."""
 HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
-
-
-class _AllOutputs(nn.Module):
-    """The policy with `forward_all` as its forward, which is what `functional_call` calls."""
-
-    def __init__(self, policy: SquashedGaussianPolicy) -> None:
-        super().__init__()
-        self.policy = policy
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.policy.forward_all(obs)
 
 
 class VMPOAgent:
@@ -91,7 +80,7 @@ class VMPOAgent:
                 normalize_observations=config.normalize_observations,
                 initial_log_std=config.initial_log_std,
             ).to(self.device)
-        self.network = _AllOutputs(self.policy)
+        self.network = AllOutputs(self.policy)
         self.generator = generator(seed, "agent", self.device)
         self.optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
         self.flat = FlatParameters(self.policy)

@@ -51,11 +51,12 @@ def _selected(batch: Rows, temperature: Tensor, topk_fraction: float) -> Rows:
     restarting = torch.where((restarting > 0).any(), restarting, torch.ones_like(restarting))
     k = selection_size(topk_fraction, restarting.shape[0])
     selected = top_rows(scores(batch["advantages"], restarting, temperature), restarting, k)
+    # LaTeX: \bar{w}_t = w_t^{restart} \mathbf{1}[t \in S]
+    counted = restarting * selected
     return {
         "advantages": batch["advantages"],
         "restarting": restarting,
         "importance": batch["importance_weights"],
         "selected": selected,
-        # LaTeX: \bar{w}_t = w_t^{restart} \mathbf{1}[t \in S]
-        "counted": restarting * selected,
+        "counted": counted,
     }

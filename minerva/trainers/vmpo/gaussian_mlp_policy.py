@@ -139,3 +139,15 @@ class SquashedGaussianPolicy(nn.Module):
 def _torso(obs_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """MPO's encoder."""
     return LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
+
+
+class AllOutputs(nn.Module):
+    """The policy with `forward_all` as its forward, which is what `functional_call` calls."""
+
+    def __init__(self, policy: SquashedGaussianPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, log standard deviation and value."""
+        return self.policy.forward_all(obs)

@@ -60,12 +60,12 @@ def _unmoved(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -
 
 def _over_bound(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
     bound: float = getattr(config, epsilon)
+    change = 'set alpha_update to "multiplicative", ' if config.alpha_update == "gradient" else ""
     return Rule(
         f"{name} over its bound",
         lambda seen: seen[kl] > 3 * bound,
         f"V-MPO's {name} moves by a KL of {{{kl}:.2g}} where {epsilon} allows {bound:g}, with {alpha} at "
-        f'{{{alpha}:.2g}}: set alpha_update to "multiplicative", raise alpha_lr from {config.alpha_lr:g}, or lower '
-        "policy_lr or m_steps.",
+        f"{{{alpha}:.2g}}: {change}raise alpha_lr from {config.alpha_lr:g}, or lower policy_lr or m_steps.",
     )
 
 

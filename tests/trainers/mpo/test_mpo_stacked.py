@@ -1,5 +1,6 @@
 """Agents stacked under vmap, and the compiled update, learn what each agent learns alone."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +69,8 @@ def test_two_agents_together_are_each_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[2] | {"temperature": "solved"}], ids=str)
 def test_the_compiled_update_is_the_eager_one(
     make_agent: MakeAgent,
     make_batch: MakeBatch,
@@ -78,14 +80,15 @@ def test_the_compiled_update_is_the_eager_one(
 ) -> None:
     eager, fast = make_agent(**settings), make_agent(**settings)
     fast.compile("auto", updates=10**9)
-    for seed in range(4):
-        batch = make_batch(9, 3, seed=seed)
-        if seed == 2:
-            batch["rewards"][0, 0] = torch.nan
-        expected, found = eager.update(batch), fast.update(batch)
-        assert (found is None) == (expected is None) == (seed == 2)
-        if expected and found:
-            assert found == {name: pytest.approx(value, rel=1e-3, abs=1e-5) for name, value in expected.items()}
+    with caplog.at_level(logging.WARNING):
+        for seed in range(4):
+            batch = make_batch(9, 3, seed=seed)
+            if seed == 2:
+                batch["rewards"][0, 0] = torch.nan
+            expected, found = eager.update(batch), fast.update(batch)
+            assert (found is None) == (expected is None) == (seed == 2)
+            if expected and found:
+                assert found == {name: pytest.approx(value, rel=1e-7, abs=1e-9) for name, value in expected.items()}
     for name, value in leaves(eager.state).items():
-        torch.testing.assert_close(leaves(fast.state)[name], value, rtol=1e-4, atol=1e-5)
-    assert not [record for record in caplog.records if "torch.compile" in record.message]  # it did not fall back
+        torch.testing.assert_close(leaves(fast.state)[name], value, rtol=1e-9, atol=1e-9)
+    assert "torch.compile" not in caplog.text  # it did not fall back to eager

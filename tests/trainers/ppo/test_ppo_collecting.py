@@ -109,9 +109,9 @@ def test_learning_rates_of_a_run(tmp_path: Path, anneal: bool, expected: list[fl
     assert steps == [32, 64, 96, 128, 160]
 
 
-@pytest.mark.parametrize("learn", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
 def test_rewards_are_normalised_before_learning_and_episodes_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learn: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalized: bool
 ) -> None:
     """The agent sees rewards scaled to the spread of the discounted return; the log shows the environment's own."""
     seen: list[Tensor] = []
@@ -123,7 +123,7 @@ def test_rewards_are_normalised_before_learning_and_episodes_are_not(
         return update(self, rollout, remaining)
 
     monkeypatch.setattr(PPOAgent, "update", note)
-    trainer = PPOTrainer("Pendulum-v1", num_envs=2, rollout_steps=256, update_epochs=1, normalize_rewards=learn)
+    trainer = PPOTrainer("Pendulum-v1", num_envs=2, rollout_steps=256, update_epochs=1, normalize_rewards=normalized)
     trainer.train(
         1024,
         tmp_path / "run",
@@ -133,5 +133,5 @@ def test_rewards_are_normalised_before_learning_and_episodes_are_not(
         callbacks=[lambda step, metrics, _: logged.append(metrics["train/episode_return"])],
     )
     assert len(seen) == 2
-    assert (torch.stack(seen).abs().max() < 1) == learn
+    assert (torch.stack(seen).abs().max() < 1) == normalized
     assert max(logged) < -500

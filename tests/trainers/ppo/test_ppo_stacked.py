@@ -31,7 +31,9 @@ def stacked(trees: list[Tree]) -> Tree:
 def assert_close(together: dict[str, Tensor], alone: list[dict[str, Tensor]]) -> None:
     for n, single in enumerate(alone):
         for name, value in single.items():
-            torch.testing.assert_close(together[name][n], value, rtol=1e-10, atol=1e-10, msg=lambda m: f"{name}: {m}")
+            torch.testing.assert_close(
+                together[name][n], value, rtol=1e-10, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}"
+            )
 
 
 @pytest.fixture
