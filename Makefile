@@ -24,12 +24,12 @@ $(VENV)/.made: constraints.txt
 
 $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "installing Minerva into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e ".[dm_control]"
+	@$(PIP) --no-build-isolation -e ".[dm-control]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "installing Minerva and its development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e ".[dm_control,video,dev]"
+	@$(PIP) --no-build-isolation -e ".[dm-control,video,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use

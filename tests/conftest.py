@@ -1,11 +1,15 @@
 """Settings of all tests."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# as in an activated environment: the program then names its commands without a path
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 @pytest.fixture(scope="session")

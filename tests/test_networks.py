@@ -133,6 +133,9 @@ def test_observations_are_normalised_before_either_network_sees_them(network: Ac
     scaled = network.obs_normalizer(observations())
     assert torch.equal(network.get_deterministic_action(observations()), network.actor_mean(scaled))
     assert torch.equal(network.get_value(observations()), network.critic(scaled)[:, 0])
+    mean, _, value = network(observations())
+    assert torch.equal(mean, network.actor_mean(scaled))
+    assert torch.equal(value, network.critic(scaled)[:, 0])
 
 
 def test_the_normaliser_is_saved_with_the_weights(network: ActorCritic) -> None:
