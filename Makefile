@@ -22,12 +22,12 @@ $(VENV)/.made: constraints.txt
 	@$(PIP) hatchling editables
 	@touch $@
 
-$(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt
+$(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva into $(VENV) ..."
 	@$(PIP) --no-build-isolation -e ".[dm-control]"
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva and its development tools into $(VENV) ..."
 	@$(PIP) --no-build-isolation -e ".[dm-control,video,dev]"
 	@touch $@ $(VENV)/.use
