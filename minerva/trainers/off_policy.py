@@ -75,10 +75,12 @@ class OffPolicyTrainer(Trainer):
 
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
-        if self._updates(total_steps) < 1:
+        steps = total_steps // self.envs.num_envs * self.envs.num_envs
+        if self._updates(steps) < 1:
             raise ConfigError(
-                f"total_steps is {total_steps}, and the first update comes after {self.config.update_after} "
-                "(update_after) and at most a few steps more: raise total_steps or lower update_after."
+                f"total_steps is {total_steps}, and with num_envs {self.envs.num_envs}, update_after "
+                f"{self.config.update_after} and updates_per_step {self.config.updates_per_step} that leaves no update: "
+                "raise total_steps or lower update_after."
             )
 
     def state_dict(self) -> Tree:

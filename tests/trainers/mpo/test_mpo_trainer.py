@@ -124,9 +124,10 @@ def test_train_takes_its_arguments_by_name_in_order_and_as_every_trainer_does(tm
     assert "update_after: 25" in (named.folder / "config.yaml").read_text()
 
 
-def test_a_budget_without_an_update_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "settings"), [(20, {}), (23, {}), (49, {"num_envs": 25, "update_after": 30})])
+def test_a_budget_without_an_update_is_refused(steps: int, settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="raise total_steps or lower update_after"):
-        make().train(20, out_dir=tmp_path / "x", **QUIET)
+        make(**settings).train(steps, out_dir=tmp_path / "x", **QUIET)
     assert not (tmp_path / "x").exists()
 
 
