@@ -79,8 +79,8 @@ class OffPolicyTrainer(Trainer):
         if self._updates(steps) < 1:
             raise ConfigError(
                 f"total_steps is {total_steps}, and with num_envs {self.envs.num_envs}, update_after "
-                f"{self.config.update_after} and updates_per_step {self.config.updates_per_step} that leaves no update: "
-                "raise total_steps or lower update_after."
+                f"{self.config.update_after} and updates_per_step {self.config.updates_per_step} that leaves no "
+                "update: raise total_steps or lower update_after."
             )
 
     def state_dict(self) -> Tree:

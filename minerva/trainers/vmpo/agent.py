@@ -48,6 +48,11 @@ class VMPOAgent:
     `hyperparameters` are the fields of `VMPOConfig`, without those of the trainer's loop. Trainers give bounds of -1
     and 1 and have observations normalised; an agent made by hand takes them as they are unless
     `normalize_observations` is set.
+
+    The trust region is around the old policy. With `old_policy` "rollout" that is the policy that collected. With
+    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and it is the one that
+    collects, as in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after
+    `old_policy_period` updates, while the newest policy collects.
     """
 
     def __init__(

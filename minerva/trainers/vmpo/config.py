@@ -69,9 +69,7 @@ class VMPOConfig(Config):
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
-    """The trust region is around the policy that collected the rollout; or around one that is replaced every
-    old_policy_period updates, and that collects (Song et al. 2019); or around one that is replaced once a KL reaches
-    its bound, while the newest policy collects."""
+    """Trust region around the policy that collected, or one replaced every so many updates, or at a KL bound."""
     old_policy_period: Annotated[int, AT_LEAST_ONE] = 100
     """Updates between replacements with old_policy "updates"; with "kl" it is replaced after so many at the latest."""
     epsilon_mu: Annotated[float, POSITIVE] = 0.01

@@ -173,13 +173,3 @@ def test_a_multiplier_that_never_moves_is_warned_about(tmp_path: Path, caplog: p
     told = [message for message in caplog.messages if "vmpo/alpha_mu has not moved" in message]
     assert len(told) == 1
     assert "raise alpha_lr from 1e-06" in told[0]
-
-
-# --- learning ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1000, 1001, 1002])
-def test_pendulum_is_solved_with_its_preset(tmp_path: Path, seed: int) -> None:
-    result = minerva.train("vmpo", "Pendulum-v1", seed=seed, run_dir=tmp_path / "run", settings={"quiet": True})
-    assert result.after > -250
