@@ -8,6 +8,8 @@ from minerva.trainers.vmpo.config import VMPOConfig
 
 UNMOVED = 0.02
 """A multiplier starts at 1; this near to it after a window of reports, it has not moved."""
+FAR = 10
+"""A KL grows from 0 over an update's passes and its multiplier balances them all: the last may be well over."""
 GAUSSIAN = 0.5 * (1 + math.log(2 * math.pi))
 """Entropy of a standard Gaussian."""
 
@@ -48,13 +50,14 @@ def _unmoved(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -
     bound: float = getattr(config, epsilon)
 
     def broken(seen: Mapping[str, float]) -> bool:
-        return abs(seen[alpha] - 1) < UNMOVED and not 0.5 <= seen[kl] / bound <= 2
+        off = not 0.5 <= seen[kl] / bound <= 2
+        return config.alpha_update == "gradient" and abs(seen[alpha] - 1) < UNMOVED and off
 
     return Rule(
         f"unmoved {name} multiplier",
         broken,
         f"V-MPO's {alpha} has not moved from 1 although the {name}'s KL is {{{kl}:.2g}} and {epsilon} {bound:g}: "
-        f"raise alpha_lr from {config.alpha_lr:g}, for example to 0.1.",
+        f'raise alpha_lr from {config.alpha_lr:g} tenfold or more, or set alpha_update to "multiplicative".',
     )
 
 
@@ -63,7 +66,7 @@ def _over_bound(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str
     change = 'set alpha_update to "multiplicative", ' if config.alpha_update == "gradient" else ""
     return Rule(
         f"{name} over its bound",
-        lambda seen: seen[kl] > 3 * bound,
+        lambda seen: seen[kl] > FAR * bound,
         f"V-MPO's {name} moves by a KL of {{{kl}:.2g}} where {epsilon} allows {bound:g}, with {alpha} at "
         f"{{{alpha}:.2g}}: {change}raise alpha_lr from {config.alpha_lr:g}, or lower policy_lr or m_steps.",
     )

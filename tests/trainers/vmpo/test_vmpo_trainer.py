@@ -136,8 +136,8 @@ ILL = {
     "idle trust region": {"kl/mean_sel": 0.0, "kl/std_sel": 0.0},
     "unmoved mean multiplier": {"vmpo/alpha_mu": 1.001, "kl/mean_sel": 0.025},
     "unmoved spread multiplier": {"vmpo/alpha_sigma": 0.999, "kl/std_sel": 1e-4},
-    "mean over its bound": {"kl/mean_sel": 0.05},
-    "spread over its bound": {"kl/std_sel": 0.05},
+    "mean over its bound": {"kl/mean_sel": 0.15},
+    "spread over its bound": {"kl/std_sel": 0.15},
     "temperature": {"vmpo/ess": 20.0},
     "few samples": {"vmpo/ess": 3.0},
     "no spread left": {"train/entropy": 2 * (1.419 - 7.5)},
@@ -162,6 +162,12 @@ def test_each_sign_of_ill_health_is_named_with_a_remedy(name: str) -> None:
     assert options, messages[name]
 
 
+def test_a_remedy_already_taken_is_not_proposed() -> None:
+    over = broken({**WELL, **ILL["mean over its bound"]}, alpha_update="multiplicative")
+    assert "alpha_update" not in over["mean over its bound"]
+    assert broken({**WELL, **ILL["unmoved mean multiplier"]}, alpha_update="multiplicative") == {}
+
+
 def test_a_solved_temperature_needs_no_settling() -> None:
     assert "temperature" not in broken({**WELL, **ILL["temperature"]}, temperature="solved")
 
@@ -172,4 +178,4 @@ def test_a_multiplier_that_never_moves_is_warned_about(tmp_path: Path, caplog: p
         VMPOTrainer("Pendulum-v1", seed=0, **settings).train(16 * 25, tmp_path / "run", eval_every=400, **SETTINGS)
     told = [message for message in caplog.messages if "vmpo/alpha_mu has not moved" in message]
     assert len(told) == 1
-    assert "raise alpha_lr from 1e-06" in told[0]
+    assert "raise alpha_lr from 1e-06 tenfold" in told[0]
