@@ -9,7 +9,7 @@ import torch
 
 from minerva.config import Config
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import VectorEnv, make_vector
+from minerva.envs.vector import EngineName, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
@@ -26,12 +26,12 @@ class Trainer(ABC):
     agent: Any
     config: Any
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Config, num_envs: int) -> None:
+    def __init__(self, env: EnvLike, seed: int, device: str, config: Config, num_envs: int, engine: EngineName) -> None:
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
-        self.envs = make_vector(env, num_envs)
+        self.envs = make_vector(env, num_envs, engine)
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -90,7 +90,7 @@ class Trainer(ABC):
 
     def make_evaluator(self, episodes: int) -> Evaluator:
         """Environments of their own, seeded apart from training's."""
-        return Evaluator(self.env, episodes, self.seed)
+        return Evaluator(self.env, episodes, self.seed, self.envs.engine)
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
@@ -99,7 +99,7 @@ class Trainer(ABC):
             "env": env_name(self.env),
             "seed": self.seed,
             "device": str(self.device),
-            "engine": "gymnasium",
+            "engine": self.envs.engine,
             "hyperparameters": self.config.to_dict(),
         }
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import Episode
+from minerva.envs.vector import EngineName, Episode
 from minerva.errors import ConfigError
 from minerva.runs.run import Run
 from minerva.trainers.base import Trainer
@@ -55,8 +55,8 @@ class OffPolicyTrainer(Trainer):
     replay: Replay
     health: Health
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Any) -> None:
-        super().__init__(env, seed, device, config, config.num_envs)
+    def __init__(self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName = "auto") -> None:
+        super().__init__(env, seed, device, config, config.num_envs, engine)
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
 
     def loop(self, run: Run) -> None:
