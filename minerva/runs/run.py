@@ -147,6 +147,7 @@ class Run:
     def _open(self) -> None:
         """Make the folder, or take over the run in it."""
         existing = self.folder.existing_config()
+        self._keep_engine(existing)
         changed = differences(existing, self.config) if existing else []
         if changed:
             raise RunError(
@@ -155,6 +156,8 @@ class Run:
             )
         if existing is None or not self.folder.last.exists():
             self.folder.create(self.config)
+            if self.config.get("engine") == "envpool":
+                self._say("EnvPool cannot be stopped in mid-episode: if this run is resumed, it begins new episodes.")
             return
         checkpoint = self._newest_checkpoint()
         self.trainer.load_state_dict(checkpoint.state["trainer"])
@@ -168,6 +171,15 @@ class Run:
                 f"going on with {self.folder.path} from step {self.step:,}: weights, optimiser, normalisers and random "
                 "generators as they were; the environments start new episodes, so this is not bit for bit the "
                 "uninterrupted run."
+            )
+
+    def _keep_engine(self, existing: dict[str, Any] | None) -> None:
+        """A run goes on with the engine that it was begun with, or not at all."""
+        before, now = existing and existing.get("engine"), self.config.get("engine")
+        if before not in (None, now):
+            raise RunError(
+                f"{self.folder.path} holds a run on the engine {before}, and this would be {now}: go on with --engine "
+                f"{before} (envpool comes with pip install 'minerva[envpool]'), or give another folder."
             )
 
     def _say(self, sentence: str) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from minerva.config import Config
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import Episode, VectorEnv, make_vector
+from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
@@ -35,15 +35,15 @@ class Trainer(ABC):
         device: str,
         config: Config,
         num_envs: int,
-        envs: VectorEnv | None = None,
+        engine: EngineName | VectorEnv,
     ) -> None:
-        """`envs` are those of a population, of which this trainer has `num_envs`; None: its own are made."""
+        """`engine` steps the environments; given as environments, they are shared with others of a population."""
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
         self.num_envs = num_envs
-        self.envs = envs or make_vector(env, num_envs)
+        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, num_envs, engine)
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -106,7 +106,7 @@ class Trainer(ABC):
 
     def make_evaluator(self, episodes: int) -> Evaluator:
         """Environments of their own, seeded apart from training's."""
-        return Evaluator(self.env, episodes, self.seed)
+        return Evaluator(self.env, episodes, self.seed, self.envs.engine)
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
@@ -115,7 +115,7 @@ class Trainer(ABC):
             "env": env_name(self.env),
             "seed": self.seed,
             "device": str(self.device),
-            "engine": "gymnasium",
+            "engine": self.envs.engine,
             "hyperparameters": self.config.to_dict(),
         }
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import Episode, VectorEnv
+from minerva.envs.vector import EngineName, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
@@ -34,8 +34,10 @@ class OffPolicyTrainer(Trainer):
     replay: Replay
     health: Health
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Any, envs: VectorEnv | None = None) -> None:
-        super().__init__(env, seed, device, config, config.num_envs, envs)
+    def __init__(
+        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+    ) -> None:
+        super().__init__(env, seed, device, config, config.num_envs, engine)
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
 
     @classmethod

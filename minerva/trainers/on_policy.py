@@ -7,7 +7,7 @@ from minerva.compute.captured import InPlace
 from minerva.data.rollout import Rollout
 from minerva.envs.ids import EnvLike, is_dm_control
 from minerva.envs.normalize import RewardNorm
-from minerva.envs.vector import Episode, VectorEnv
+from minerva.envs.vector import EngineName, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
@@ -36,8 +36,10 @@ class OnPolicyTrainer(Trainer):
     agent: Agent
     health: Health | None = None
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Any, envs: VectorEnv | None = None) -> None:
-        super().__init__(env, seed, device, config, config.num_envs, envs)
+    def __init__(
+        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+    ) -> None:
+        super().__init__(env, seed, device, config, config.num_envs, engine)
         self.batch_size: int = config.num_envs * config.rollout_steps
         wanted = config.normalize_rewards
         normalized = not is_dm_control(env) if wanted is None else wanted

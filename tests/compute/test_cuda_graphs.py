@@ -1,5 +1,6 @@
 """On a GPU: an update as one graph learns what the eager one learns, and no graph repeats its noise."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -92,5 +93,5 @@ def test_updates_draw_new_noise_at_every_call(name: str) -> None:
     for _ in range(5):
         stack.learn(rows, stack.hyper())
         inputs.append([leaf.clone() for leaf in leaves(stack._update.graph.inputs[1])])
-    for before, after in zip(inputs, inputs[1:], strict=False):
+    for before, after in itertools.pairwise(inputs):
         assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))

@@ -44,8 +44,8 @@ class VMPOAgent(Agent):
     `hyperparameters` are the fields of `VMPOConfig`, without those of the trainer's loop. An agent made by hand takes
     observations as they are unless `normalize_observations` is set.
 
-    The trust region is around the old policy. With `old_policy` "rollout" that is the one that collected. With "updates"
-    it is replaced every `old_policy_period` updates, also across rollouts, and it is the one that collects, as in Song
+    The trust region is around the old policy. With `old_policy` "rollout" that is the one that collected. With
+    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and it is the one that collects, as in Song
     et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after `old_policy_period` updates.
     """
 
