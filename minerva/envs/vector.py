@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared
 from minerva.errors import EnvStepError
 from minerva.utils.scaling import Array, to_bounds
@@ -96,11 +97,12 @@ class GymnasiumEngine:
     def __init__(self, env: EnvLike, num_envs: int) -> None:
         name, make = env_name(env), factory(env)
         route_warnings()
-        self._envs = SyncVectorEnv(
+        self._envs: Any = SyncVectorEnv(
             [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(num_envs)],  # type: ignore[misc]
             copy=False,
             autoreset_mode=AutoresetMode.DISABLED,
         )
+        self._snapshots = [Snapshots(one) for one in self._envs.envs]
         self.num_envs = num_envs
         observations, actions = self._envs.single_observation_space, self._envs.single_action_space
         self.obs_dim: int = flatdim(observations)
@@ -117,6 +119,16 @@ class GymnasiumEngine:
         """See `Engine`."""
         obs, rewards, terminated, truncated, _ = self._envs.step(actions.astype(self._action_dtype))
         return obs.astype(np.float32), rewards, terminated, truncated
+
+    def snapshots(self) -> list[Snapshot]:
+        """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
+        return [one.take() for one in self._snapshots]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        """Put every environment into a state that it, or one made in the same way, was in."""
+        self._envs.reset(seed=0)  # an environment may make its parts at its first reset
+        for one, snapshot in zip(self._snapshots, snapshots, strict=True):
+            one.restore(snapshot)
 
     def close(self) -> None:
         """See `Engine`."""
@@ -156,6 +168,30 @@ class VectorEnv:
         ended = terminated | truncated
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
+        taken, obstacle = list[Snapshot](), ""
+        try:
+            taken = self._engine.snapshots()  # type: ignore[attr-defined]
+        except NoSnapshotError as reason:
+            obstacle = str(reason)
+        except AttributeError:
+            obstacle = f"{type(self._engine).__name__} cannot save its simulators"
+        episodes = {"obs": self.obs.copy(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
+
+    def load_state_dict(self, state: dict[str, Any]) -> str:
+        """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
+        if state["obstacle"]:
+            return str(state["obstacle"])
+        try:
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
+        except (NoSnapshotError, AttributeError, ValueError) as reason:
+            return str(reason)
+        self.obs = state["obs"].copy()
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        return ""
 
     def under_way(self) -> list[tuple[float, int]]:
         """Return and length, so far, of each environment's current episode."""
