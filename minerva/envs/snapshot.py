@@ -30,6 +30,8 @@ RENDERERS = ("MujocoRenderer",)
 """Classes, by name, that show a simulation and do not take part in it."""
 SEQUENCES = {kind.__name__: kind for kind in (list, tuple, set, frozenset, deque)}
 MAPPINGS = {kind.__name__: kind for kind in (dict, OrderedDict)}
+IGNORED = ("_previous_data",)
+"""Attributes that change nothing: what gymnasium's PassiveEnvChecker compares an observation with, to warn."""
 PYTHON_OBJECT = object.__basicsize__ + 2 * 8
 """Bytes of an instance of a Python class, its attributes and weak references included. A larger one holds more."""
 MISSING = object()
@@ -123,7 +125,9 @@ class _Taker:
             return {"function": [self.take(cell, f"{path}.<closure>") for cell in cells]}
         if type(value).__basicsize__ > PYTHON_OBJECT or not hasattr(value, "__dict__"):
             raise NoSnapshotError(f"{path} is a {type(value).__module__}.{type(value).__name__}, which cannot be read")
-        attributes = {name: self.take(part, f"{path}.{name}") for name, part in vars(value).items()}
+        attributes = {
+            name: self.take(part, f"{path}.{name}") for name, part in vars(value).items() if name not in IGNORED
+        }
         return {"object": [_kind(value), attributes]}
 
     def _simulation(self, data: Any, path: str) -> Simulation:
@@ -223,6 +227,7 @@ class _Giver:
         after = {name: self.give(part, before.get(name, MISSING)) for name, part in attributes.items()}
         for name, value in after.items():
             _allowed(value, before.get(name, getattr(type(old), name, None)))
+        after |= {name: before[name] for name in IGNORED if name in before}
         before.clear()
         before.update(after)
 

@@ -111,6 +111,10 @@ class GymnasiumEngine:
 
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
         """See `Engine`."""
+        for one, seed in zip(self._envs.envs, seeds, strict=True):
+            if seed is not None:  # an environment may draw from its spaces
+                one.action_space.seed(seed)
+                one.observation_space.seed(seed)
         options = None if mask is None else {"reset_mask": mask}
         obs, _ = self._envs.reset(seed=list(seeds), options=options)
         return obs.astype(np.float32)

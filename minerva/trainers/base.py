@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from minerva.config import Config
+from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import VectorEnv, make_vector
+from minerva.envs.vector import Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
@@ -32,6 +33,7 @@ class Trainer(ABC):
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
         self.envs = make_vector(env, num_envs)
+        self.episodes: list[Episode] = []  # that ended since the last report
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -43,9 +45,17 @@ class Trainer(ABC):
         self.check(total_steps)
         with run:
             if not run.already_finished:
-                self.envs.reset([self._env_seed(i, run.step) for i in range(self.envs.num_envs)])
                 self.loop(run)
         return run.result()
+
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""
+        self.envs.reset([self._env_seed(i, step) for i in range(self.envs.num_envs)])
+
+    @property
+    def rows(self) -> Replay | None:
+        """A replay, whose rows are saved apart from the state."""
+        return None
 
     @abstractmethod
     def loop(self, run: Run) -> None:
@@ -55,13 +65,16 @@ class Trainer(ABC):
     def check(self, total_steps: int) -> None:
         """Refuse a budget that the algorithm cannot use, before anything is written."""
 
-    @abstractmethod
     def state_dict(self) -> Tree:
-        """Everything training needs to go on."""
+        """Everything training needs to go on: of all algorithms agent, simulators and episodes under way."""
+        episodes = [list(episode) for episode in self.episodes]
+        return {"agent": self.agent.state_dict(), "envs": _tensors(self.envs.state_dict()), "episodes": episodes}
 
-    @abstractmethod
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+    def load_state_dict(self, state: Tree) -> str:
+        """Take over a state made by `state_dict`; why the environments have to `start` anew, or nothing."""
+        self.agent.load_state_dict(state["agent"])
+        self.episodes = [Episode(*episode) for episode in state["episodes"]]
+        return self.envs.load_state_dict(_arrays(state["envs"]))
 
     def init_from(self, path: str | Path) -> None:
         """Start from the policy of a checkpoint of the same algorithm and environment."""
@@ -118,6 +131,24 @@ class Trainer(ABC):
         if step == 0:
             return self.seed + index
         return int(np.random.SeedSequence([self.seed, step, index]).generate_state(1)[0])
+
+
+def _tensors(value: Any) -> Any:
+    """The same tree with tensors for arrays, as checkpoints hold them."""
+    if isinstance(value, dict):
+        return {name: _tensors(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_tensors(part) for part in value]
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _arrays(value: Any) -> Any:
+    """The inverse of `_tensors`."""
+    if isinstance(value, dict):
+        return {name: _arrays(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_arrays(part) for part in value]
+    return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
 def usable_device(device: str) -> torch.device:

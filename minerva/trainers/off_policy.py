@@ -61,16 +61,21 @@ class OffPolicyTrainer(Trainer):
 
     def loop(self, run: Run) -> None:
         """Act, learn, report."""
-        self.agent.compile(run.settings.compile, self._updates(run.total_steps) - self._updates(run.step))
-        self.replay.cut()
+        self.agent.compile(run.settings.compile, self._updates(run.total_steps))  # also in a run that goes on
         for _ in run.steps(by=self.envs.num_envs):
-            step, episodes = run.step, list[Episode]()
+            step = run.step
             until = min(_next(step, REPORT_EVERY), _next(step, run.eval_every), run.total_steps)
             while step < until and step + self.envs.num_envs <= run.total_steps and not run.interrupted:
-                episodes += self._interact(random=step < self.config.update_after and self.config.warmup == "random")
+                self.episodes += self._interact(
+                    random=step < self.config.update_after and self.config.warmup == "random"
+                )
                 step += self.envs.num_envs
                 for _ in range(self._updates(step) - self._updates(step - self.envs.num_envs)):
                     self.agent.learn(self._batch())
+            if step < until and step + self.envs.num_envs <= run.total_steps:
+                run.pause(step)
+                continue
+            episodes, self.episodes = self.episodes, []
             run.report(step, self._metrics(step), episodes)
 
     def check(self, total_steps: int) -> None:
@@ -83,14 +88,24 @@ class OffPolicyTrainer(Trainer):
                 "update: raise total_steps or lower update_after."
             )
 
-    def state_dict(self) -> Tree:
-        """Agent and replay."""
-        return {"agent": self.agent.state_dict(), "replay": self.replay.state_dict()}
+    @property
+    def rows(self) -> Replay:
+        """The replay, whose rows are saved apart from the state."""
+        return self.replay
 
-    def load_state_dict(self, state: Tree) -> None:
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere: what is added next does not follow the replay's newest rows."""
+        super().start(step)
+        self.replay.cut()
+
+    def state_dict(self) -> Tree:
+        """Agent, environments and replay, its rows aside."""
+        return {**super().state_dict(), "replay": self.replay.state_dict()}
+
+    def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
         self.replay.load_state_dict(state["replay"])
+        return super().load_state_dict(state)
 
     def _updates(self, step: int) -> int:
         """How many updates belong to the first `step` steps: a function of the step, so nothing can drift."""

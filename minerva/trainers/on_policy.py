@@ -1,5 +1,7 @@
 """The loop that PPO and V-MPO share: collect a rollout, learn from it, throw it away."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,14 +44,21 @@ class OnPolicyAgent(Protocol):
         """Take over a state made by `state_dict`."""
 
 
-def collect(envs: VectorEnv, agent: OnPolicyAgent, rollout: Rollout) -> list[Episode]:
-    """Fill the rollout with the agent's steps; the episodes that ended on the way are returned."""
+def collect(
+    envs: VectorEnv, agent: OnPolicyAgent, rollout: Rollout, interrupted: Callable[[], bool] = lambda: False
+) -> list[Episode]:
+    """Fill the rollout with the agent's steps; the episodes that ended on the way are returned.
+
+    If it is interrupted, the rollout stays filled in part, and the next call goes on there.
+    """
     episodes: list[Episode] = []
-    for t in range(rollout.rewards.shape[0]):
+    rollout.filled = 0 if rollout.full else rollout.filled
+    while not (rollout.full or interrupted()):
         obs = envs.obs
         actions = agent.sample(obs)
         step = envs.step(agent.execute(actions).cpu().numpy())
-        rollout.write(t, obs, actions, step.next_obs, step.rewards, step.terminated, step.truncated)
+        rollout.write(rollout.filled, obs, actions, step.next_obs, step.rewards, step.terminated, step.truncated)
+        rollout.filled += 1
         episodes += step.episodes
     return episodes
 
@@ -71,22 +80,18 @@ class OnPolicyTrainer(Trainer):
         """Collect, learn, report."""
         updates = run.total_steps // self.batch_size
         self.agent.compile(run.settings.compile, updates)
-        rollout = Rollout(
-            self.config.rollout_steps,
-            self.envs.num_envs,
-            self.envs.obs_dim,
-            self.envs.act_dim,
-            self.agent.device,
-        )
-        if self.reward_norm is not None:
-            self.reward_norm.running.zero_()  # every environment begins an episode here, also in a run that goes on
+        rollout = self.rollout
         for step in run.steps(by=self.batch_size):
-            episodes = collect(self.envs, self.agent, rollout)
+            self.episodes += collect(self.envs, self.agent, rollout, lambda: run.interrupted)
+            if not rollout.full:
+                run.pause(run.step)
+                continue
             if self.reward_norm is not None:
                 rollout.rewards = self.reward_norm(rollout.rewards, rollout.dones)
             metrics = self.agent.learn(rollout.tensors(), self._remaining(step // self.batch_size, updates))
             if self.health is not None:
                 self.health(metrics)
+            episodes, self.episodes = self.episodes, []
             run.report(step, metrics, episodes)
 
     def check(self, total_steps: int) -> None:
@@ -97,16 +102,30 @@ class OnPolicyTrainer(Trainer):
                 f"(num_envs {self.config.num_envs} x rollout_steps {self.config.rollout_steps}): raise it."
             )
 
-    def state_dict(self) -> Tree:
-        """Agent and reward normaliser."""
-        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        return {"agent": self.agent.state_dict(), "reward_norm": reward_norm}
+    @functools.cached_property
+    def rollout(self) -> Rollout:
+        """What is collected, learned from, and overwritten."""
+        sizes = (self.config.rollout_steps, self.envs.num_envs, self.envs.obs_dim, self.envs.act_dim)
+        return Rollout(*sizes, self.agent.device)
 
-    def load_state_dict(self, state: Tree) -> None:
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere, with nothing collected and no return under way."""
+        super().start(step)
+        self.rollout.filled, self.episodes = 0, []
+        if self.reward_norm is not None:
+            self.reward_norm.running.zero_()
+
+    def state_dict(self) -> Tree:
+        """Agent, environments, reward normaliser and what is collected of a rollout."""
+        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
+        return {**super().state_dict(), "reward_norm": reward_norm, "rollout": self.rollout.state_dict()}
+
+    def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
+        self.rollout.load_state_dict(state["rollout"])
+        return super().load_state_dict(state)
 
     def _remaining(self, update: int, updates: int) -> float:
         return remaining_fraction(update, updates) if self.config.anneal_lr else 1.0

@@ -48,7 +48,10 @@ def future(env: gym.Env[Any, Any], steps: int, seed: int = 2) -> list[Any]:
     source, seen = np.random.default_rng(seed), list[Any]()
     low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
     for _ in range(steps):
-        obs, reward, terminated, truncated, _ = env.step(source.uniform(low, high).astype(env.action_space.dtype))
+        try:
+            obs, reward, terminated, truncated, _ = env.step(source.uniform(low, high).astype(env.action_space.dtype))
+        except RuntimeError as error:  # lqr has no time limit, and random actions blow it up
+            return [*seen, str(error)]
         seen.append((obs.tobytes(), float(reward), terminated, truncated))
         if terminated or truncated:
             seen.append(env.reset()[0].tobytes())

@@ -227,7 +227,7 @@ class MPOAgent:
         """Everything the agent needs to go on as if nothing had happened."""
         modules = {name: dict(getattr(self, name).state_dict()) for name in MODULES}
         owned = {name: self.state[name] for name in ("moments", "counters")}
-        return {**modules, **owned, "generator": self.generator.get_state()}
+        return {**modules, **owned, "generator": self.generator.get_state(), "metrics": self._metrics}
 
     def load_state_dict(self, state: Tree) -> None:
         """Take over a state made by `state_dict`."""
@@ -237,6 +237,7 @@ class MPOAgent:
             copy_(self.state[name], state[name])
         self.generator.set_state(state["generator"].cpu())
         self.skipped = int(self.state["counters"]["skipped"])
+        self._metrics = state["metrics"]  # a report may come before the next update
 
     def load_policy(self, state: Tree) -> None:
         """Take over policy and critic alone: to act, or to start training from them."""
