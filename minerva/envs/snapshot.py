@@ -30,8 +30,8 @@ RENDERERS = ("MujocoRenderer",)
 """Classes, by name, that show a simulation and do not take part in it."""
 SEQUENCES = {kind.__name__: kind for kind in (list, tuple, set, frozenset, deque)}
 MAPPINGS = {kind.__name__: kind for kind in (dict, OrderedDict)}
-IGNORED = ("_previous_data",)
-"""Attributes that change nothing: what gymnasium's PassiveEnvChecker compares an observation with, to warn."""
+CHECKERS = ("PassiveEnvChecker",)
+"""Wrappers, by name, that change nothing: of them, only what they wrap is taken."""
 PYTHON_OBJECT = object.__basicsize__ + 2 * 8
 """Bytes of an instance of a Python class, its attributes and weak references included. A larger one holds more."""
 MISSING = object()
@@ -125,10 +125,10 @@ class _Taker:
             return {"function": [self.take(cell, f"{path}.<closure>") for cell in cells]}
         if type(value).__basicsize__ > PYTHON_OBJECT or not hasattr(value, "__dict__"):
             raise NoSnapshotError(f"{path} is a {type(value).__module__}.{type(value).__name__}, which cannot be read")
-        attributes = {
-            name: self.take(part, f"{path}.{name}") for name, part in vars(value).items() if name not in IGNORED
+        attributes = {"env": value.env} if type(value).__name__ in CHECKERS else vars(value)
+        return {
+            "object": [_kind(value), {name: self.take(part, f"{path}.{name}") for name, part in attributes.items()}]
         }
-        return {"object": [_kind(value), attributes]}
 
     def _simulation(self, data: Any, path: str) -> Simulation:
         if id(data) not in self.simulations:
@@ -227,8 +227,8 @@ class _Giver:
         after = {name: self.give(part, before.get(name, MISSING)) for name, part in attributes.items()}
         for name, value in after.items():
             _allowed(value, before.get(name, getattr(type(old), name, None)))
-        after |= {name: before[name] for name in IGNORED if name in before}
-        before.clear()
+        if type(old).__name__ not in CHECKERS:
+            before.clear()
         before.update(after)
 
     def _array(self, dtype: str, shape: list[int], offset: int) -> Array:
