@@ -39,6 +39,12 @@ class Together:
                 return
             yield wanted[0]
 
+    def pause(self, step: int) -> None:
+        """Stop all runs at `step`, amid what would have become one report."""
+        for n, run in enumerate(self.runs):
+            if n not in self.failures:
+                run.pause(step)
+
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
         """Each run's own metrics and episodes up to `step`."""
         for n, (run, row, ended) in enumerate(zip(self.runs, metrics, episodes, strict=True)):
