@@ -289,10 +289,14 @@ class Joined:
 Envs = VectorEnv | Joined
 
 
-def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto") -> VectorEnv:
-    """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium."""
+def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:
+    """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium.
+
+    `share` is the number of vector environments among which the machine's cores are divided.
+    """
     checked("engine", engine, EngineName)
     if engine == "auto":
         engine = "gymnasium" if obstacle(env) else "envpool"
-    kind = EnvPoolEngine if engine == "envpool" else GymnasiumEngine
-    return VectorEnv(kind(env, num_envs), env_name(env))
+    if engine == "envpool":
+        return VectorEnv(EnvPoolEngine(env, num_envs, share), env_name(env))
+    return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

@@ -112,7 +112,15 @@ class Result:
 class Run:
     """Opens the folder (new, or one that holds an unfinished run of the same config) and keeps it until the end."""
 
-    def __init__(self, trainer: Trainable, total_steps: int, out_dir: Path, settings: RunSettings) -> None:
+    def __init__(
+        self,
+        trainer: Trainable,
+        total_steps: int,
+        out_dir: Path,
+        settings: RunSettings,
+        signals: StopSignals | None = None,
+    ) -> None:
+        """`signals` are those of a population; None: the run listens itself."""
         self.trainer = trainer
         self.total_steps = total_steps
         self.settings = settings
@@ -128,7 +136,8 @@ class Run:
         self._stopped = False
         self._saved: int | None = None
         self._saved_at = self._took = 0.0
-        self.already_finished = False
+        self.already_finished = self._finished = False
+        self._given_signals = signals
         self._exit = ExitStack()
 
     @property
@@ -144,7 +153,7 @@ class Run:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:  # closes what was opened if a later part cannot be
-            self._signals = stack.enter_context(StopSignals())
+            self._signals = self._given_signals or stack.enter_context(StopSignals())
             self._open(stack)
             if not self.already_finished:
                 self._start(stack)
@@ -157,9 +166,18 @@ class Run:
         """A step that was broken off because a signal could wait no longer ends like any other."""
         broken_off = kind is KeyboardInterrupt and self._signals.received and self._saved is not None
         if broken_off:
-            self._stopped, self.step = True, self._saved or 0
+            self.break_off()
         self._exit.close()
         return broken_off
+
+    def break_off(self) -> None:
+        """Stop where the last checkpoint was written."""
+        self._stopped, self.step = True, self._saved or 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do, for now or for good."""
+        return self._stopped or self._finished or self.already_finished
 
     def result(self) -> Result:
         """How it ended."""
@@ -250,6 +268,7 @@ class Run:
         if self._evaluated != self.step and not self._stopped:
             self._evaluate()
         self._save(finished=not self._stopped)
+        self._finished = not self._stopped
 
     @property
     def interrupted(self) -> bool:
