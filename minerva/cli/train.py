@@ -19,7 +19,7 @@ from rich.table import Table
 
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.seeds import Seeds
-from minerva.compute.compiled import CompileMode
+from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError, RunError
@@ -30,7 +30,7 @@ from minerva.trainers.registry import PREFIXES, config_class
 
 DEFAULT_ENV = "Pendulum-v1"
 
-SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile")
+SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile", "matmul")
 """The run options that are part of a run's config."""
 
 
@@ -70,6 +70,8 @@ class RunOptions:
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
     """Compile the update with torch.compile where it pays, or never."""
+    matmul: MatmulPrecision = "highest"
+    """Products of float32 matrices on a GPU: highest (float32) or high (TF32: faster, with 10-bit factors)."""
     threads: int = 1
     """Torch threads; one is fastest for small networks, and the number changes the last bits of results."""
     wandb: str | None = None
@@ -91,7 +93,9 @@ class TrainCommand:
             raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
         torch.set_num_threads(options.threads)
         config = config_class(algo).from_dict(self.hyperparameters.to_dict())
-        settings = {name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "wandb")}
+        settings = {
+            name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
+        }
         if options.seeds is not None or options.vary:
             return self._run_seeds(Seeds(algo, config, options.seeds, options.vary), settings)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)

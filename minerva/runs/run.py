@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from rich.console import Console
 
-from minerva.compute.compiled import CompileMode
+from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precision
 from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
@@ -81,6 +81,8 @@ class RunSettings:
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
     """Compile the update where it pays, or never."""
+    matmul: MatmulPrecision = "highest"
+    """Products of float32 matrices on a GPU: "highest" in float32, "high" in TF32, faster and with 10-bit factors."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
     quiet: bool = False
@@ -94,6 +96,7 @@ class RunSettings:
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
         checked("compile", self.compile, CompileMode)
+        checked("matmul", self.matmul, MatmulPrecision)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,12 @@ class Run:
     def config(self) -> dict[str, Any]:
         """What makes two runs the same."""
         watched = {"eval_every": self.eval_every, "eval_episodes": self.settings.eval_episodes}
-        how = {"total_steps": self.total_steps, **watched, "compile": self.settings.compile}
+        how = {
+            "total_steps": self.total_steps,
+            **watched,
+            "compile": self.settings.compile,
+            "matmul": self.settings.matmul,
+        }
         described = self.trainer.describe()
         hyperparameters = described.pop("hyperparameters")  # last, for they are the longest part of config.yaml
         return {**described, **how, "hyperparameters": hyperparameters}
@@ -154,6 +162,7 @@ class Run:
     def __enter__(self) -> Self:
         with ExitStack() as stack:  # closes what was opened if a later part cannot be
             self._signals = self._given_signals or stack.enter_context(StopSignals())
+            stack.enter_context(matmul_precision(self.settings.matmul))
             self._open(stack)
             if not self.already_finished:
                 self._start(stack)
