@@ -1,20 +1,22 @@
 """What the trainers share: making the parts, describing them, and running the loop inside a run."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from minerva.config import Config
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, VectorEnv, make_vector
+from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.together import Together
 from minerva.utils.tree import Tree
 
 
@@ -26,12 +28,22 @@ class Trainer(ABC):
     agent: Any
     config: Any
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Config, num_envs: int, engine: EngineName) -> None:
+    def __init__(
+        self,
+        env: EnvLike,
+        seed: int,
+        device: str,
+        config: Config,
+        num_envs: int,
+        engine: EngineName | VectorEnv,
+    ) -> None:
+        """`engine` steps the environments; given as environments, they are shared with others of a population."""
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
-        self.envs = make_vector(env, num_envs, engine)
+        self.num_envs = num_envs
+        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, num_envs, engine)
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -43,13 +55,17 @@ class Trainer(ABC):
         self.check(total_steps)
         with run:
             if not run.already_finished:
-                self.envs.reset([self._env_seed(i, run.step) for i in range(self.envs.num_envs)])
-                self.loop(run)
+                self.envs.reset(self.env_seeds(run.step))
+                self.loop([self], self.envs, Together([run]))
         return run.result()
 
+    @classmethod
     @abstractmethod
-    def loop(self, run: Run) -> None:
-        """The algorithm's loop over `run.steps`."""
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+        """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
+
+        `envs` holds the environments of each trainer in turn.
+        """
 
     @abstractmethod
     def check(self, total_steps: int) -> None:
@@ -113,11 +129,21 @@ class Trainer(ABC):
             "action_high": high,
         }
 
-    def _env_seed(self, index: int, step: int) -> int:
-        """`seed + index` for a new run; other episodes than those already seen for one that goes on."""
+    def env_seeds(self, step: int) -> list[int]:
+        """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
         if step == 0:
-            return self.seed + index
-        return int(np.random.SeedSequence([self.seed, step, index]).generate_state(1)[0])
+            return [self.seed + i for i in range(self.num_envs)]
+        entropy = ([self.seed, step, i] for i in range(self.num_envs))
+        return [int(np.random.SeedSequence(numbers).generate_state(1)[0]) for numbers in entropy]
+
+
+def by_trainer(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> list[list[Episode]]:
+    """The episodes of each trainer's environments, numbered as if it had them alone."""
+    each = trainers[0].num_envs
+    found: list[list[Episode]] = [[] for _ in trainers]
+    for episode in episodes:
+        found[episode.env // each].append(episode._replace(env=episode.env % each))
+    return found
 
 
 def usable_device(device: str) -> torch.device:

@@ -7,7 +7,7 @@ from typing import Any
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.formulas.lagrange import positive
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
@@ -37,7 +37,7 @@ class MPOTrainer(OffPolicyTrainer):
         critic_layer_sizes: Sequence[int] = MPOConfig.critic_layer_sizes,
         replay_size: int = MPOConfig.replay_size,
         *,
-        engine: EngineName = "auto",
+        engine: EngineName | VectorEnv = "auto",
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `MPOConfig`."""

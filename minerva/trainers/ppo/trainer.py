@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.networks import ActorCritic
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.ppo.agent import PPOAgent
@@ -33,7 +33,7 @@ class PPOTrainer(OnPolicyTrainer):
         critic_layer_sizes: Sequence[int] = (64, 64),
         rollout_steps: int = 2048,
         *,
-        engine: EngineName = "auto",
+        engine: EngineName | VectorEnv = "auto",
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `PPOConfig`."""

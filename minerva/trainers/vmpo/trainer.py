@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.trainers.health import Health
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
@@ -32,7 +32,7 @@ class VMPOTrainer(OnPolicyTrainer):
         rollout_steps: int = 2048,
         num_envs: int = 1,
         *,
-        engine: EngineName = "auto",
+        engine: EngineName | VectorEnv = "auto",
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `VMPOConfig`."""
