@@ -6,7 +6,7 @@ for 2048 environment steps, whatever the number of environments. Minerva normali
 recipe says; the peers are run without their normalisers, which makes them faster.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.speed.race import Gate
@@ -18,28 +18,29 @@ STEPS, MINIBATCH, EPOCHS, RATE = 2048, 64, 10, 3e-4
 class Unwatched:
     """A run without folder, evaluations and checkpoints: the loop's reports go to the gate."""
 
-    def __init__(self, gate: Gate, settings: Any) -> None:
-        self.gate, self.settings = gate, settings
+    def __init__(self, gate: Gate) -> None:
+        from minerva.runs.run import RunSettings
+
+        self.gate, self.settings = gate, RunSettings(quiet=True)
         self.step, self.total_steps, self.eval_every, self.interrupted = 0, EVER, EVER, False
 
     def steps(self, by: int) -> Iterator[int]:
         while True:
             yield self.step + by
 
-    def report(self, step: int, metrics: Mapping[str, float], episodes: Sequence[Any]) -> None:
+    def report(self, step: int, metrics: Any, episodes: Any) -> None:
         self.step = step
         self.gate(step)
 
 
 def minerva_ppo(env: str, num_envs: int, gate: Gate, engine: Any = "gymnasium", width: int = 64) -> None:
-    from minerva.runs.run import RunSettings
     from minerva.trainers.ppo.trainer import PPOTrainer
 
     sizes = (width, width)
     settings = {"policy_lr": RATE, "minibatch_size": MINIBATCH, "update_epochs": EPOCHS, "target_kl": None}
     trainer = PPOTrainer(env, 0, "cpu", sizes, sizes, STEPS // num_envs, engine=engine, num_envs=num_envs, **settings)
     trainer.envs.reset(list(range(num_envs)))
-    trainer.loop(Unwatched(gate, RunSettings(quiet=True)))  # type: ignore[arg-type]
+    trainer.loop([trainer], trainer.envs, Unwatched(gate))  # type: ignore[arg-type]
 
 
 def sb3_ppo(env: str, num_envs: int, gate: Gate) -> None:
@@ -140,12 +141,9 @@ def mpo_update(compile: Any, gate: Gate) -> None:
     sizes = (256, 256, 256)
     config = MPOConfig(policy_layer_sizes=sizes, critic_layer_sizes=sizes, batch_size=256, action_samples=20)
     agent = MPOAgent.from_config(17, 6, config)
-    agent.compile(compile, EVER)
     batch = {"obs": torch.randn(256, 17), "next_obs": torch.randn(256, 17), "actions_exec": torch.rand(256, 6)}
     batch |= {"rewards": torch.randn(256, 1), "dones": torch.zeros(256, 1), "truncated": torch.zeros(256, 1)}
-    for update in range(EVER):
-        agent.learn(batch)
-        gate(update + 1)
+    _learn(agent, agent.prepared(batch), compile, gate)
 
 
 def vmpo_update(compile: Any, gate: Gate) -> None:
@@ -164,11 +162,20 @@ def vmpo_update(compile: Any, gate: Gate) -> None:
         updates_per_rollout=16,
         advantage_estimator="gae",
     )
-    agent = VMPOAgent.from_config(17, 6, config)
-    agent.compile(compile, EVER)
     rollout = {name: torch.zeros(shape) for name in ("terminated", "dones")}
     rollout |= {"obs": torch.randn(*shape, 17), "next_obs": torch.randn(*shape, 17), "rewards": torch.randn(shape)}
     rollout["actions"] = torch.randn(*shape, 6)
-    for update in range(EVER):
-        agent.learn(rollout)
-        gate(update + 1)
+    _learn(VMPOAgent.from_config(17, 6, config), rollout, compile, gate)
+
+
+def _learn(agent: Any, data: Any, compile: Any, gate: Gate) -> None:
+    """One update after another on the same data, the metrics fetched every tenth time."""
+    from minerva.trainers.stack import Stack
+
+    stack = Stack([agent], compile, EVER)
+    hyper = stack.hyper()
+    for update in range(1, EVER):
+        stack.learn(data, hyper)
+        if update % 10 == 0:
+            stack.metrics()
+        gate(update)
