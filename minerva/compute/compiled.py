@@ -1,7 +1,8 @@
 """`torch.compile` around a pure function, falling back to eager execution where it cannot be had."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -12,6 +13,7 @@ from torch.fx import Graph
 logger = logging.getLogger("minerva")
 
 CompileMode = Literal["auto", "off"]
+MatmulPrecision = Literal["highest", "high"]
 
 PAYS_FROM = 10_000
 """Calls from which compiling pays: it takes about 15 s once and saves 2 ms or more a call."""
@@ -38,6 +40,15 @@ def compiled(function: Callable[..., Any], mode: CompileMode, calls: int) -> Cal
     if mode == "off" or calls < PAYS_FROM:
         return function
     return _Compiled(function)
+
+
+@contextmanager
+def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
+    """How exactly a GPU multiplies float32 matrices inside the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
 def first_line(error: Exception) -> str:

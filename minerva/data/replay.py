@@ -39,6 +39,7 @@ class Replay:
             "newest": torch.zeros((), dtype=torch.int64, device=device),
         }
         self.written = 0
+        self.cuts: list[int] = []
         self.generator = generator(seed, "replay", device)
         self._step = torch.zeros(num_envs, sum(self._sizes), pin_memory=device.type == "cuda")
         columns = np.split(self._step.numpy(), np.cumsum(self._sizes)[:-1], -1)
@@ -64,8 +65,8 @@ class Replay:
     def cut(self) -> None:
         """Say that what is added next does not follow the newest rows: the environments were started anew."""
         if self.written:
-            newest = self.by_field(self.storage[(self.written - 1) % self.steps])
-            newest["truncated"].copy_(1 - newest["dones"])
+            self.cuts.append(self.written - 1)
+            self._mark_cuts()
 
     def sample(self, size: int) -> dict[str, Tensor]:
         """Transitions, every one equally likely.  [size, width] by field"""
@@ -106,26 +107,40 @@ class Replay:
         """Keep the rows in these tensors, which hold the same numbers, from now on."""
         self.state = state
 
+    def since(self, first: int) -> Tensor:
+        """The rows from number `first` on, of all that were ever added.  [rows, E, width]"""
+        return self.storage[self._slots(first, self.written - first)].cpu()
+
+    def put(self, first: int, rows: Tensor) -> None:
+        """Take back rows that `since` gave, in a replay that knows by its state how many were written."""
+        if rows.shape[1:] != self.storage.shape[1:]:
+            raise CheckpointError(
+                f"The checkpoint's replay has rows of {tuple(rows.shape[1:])} numbers, and this one of "
+                f"{tuple(self.storage.shape[1:])}: give the environment and the settings that it was made with."
+            )
+        kept = rows[max(self.written - self.steps - first, 0) :]
+        self.storage[self._slots(first + len(rows) - len(kept), len(kept))] = kept.to(self.storage.device)
+        self._mark_cuts()
+
     def state_dict(self) -> Tree:
-        """The rows that hold data, where the next goes, and the generator."""
-        return {
-            "storage": self.storage[: self.written],
-            "written": self.written,
-            "generator": self.generator.get_state(),
-        }
+        """All but the rows: how many were written, after which the environments began anew, and the generator."""
+        return {"written": self.written, "cuts": self.cuts, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict` of a replay of the same size."""
-        kept, fits = state["storage"], min(state["written"], self.steps)
-        if kept.shape != (fits, *self.storage.shape[1:]):
-            raise CheckpointError(
-                f"The checkpoint's replay holds {tuple(kept.shape)} numbers, and this one needs "
-                f"{(fits, *self.storage.shape[1:])}: give the environment and the settings that it was made with."
-            )
-        self.storage[: len(kept)] = kept
-        self.written = state["written"]
+        """Take over a state made by `state_dict` of a replay of the same size; its rows follow by `put`."""
+        self.written, self.cuts = state["written"], list(state["cuts"])
         self.state["newest"].fill_((self.written - 1) % self.steps)
         self.generator.set_state(state["generator"].cpu())
+
+    def _slots(self, first: int, count: int) -> Tensor:
+        return torch.arange(first, first + count, device=self.storage.device) % self.steps
+
+    def _mark_cuts(self) -> None:
+        """Mark the rows after which the environments began anew: on disk they are as they were added."""
+        self.cuts = [row for row in self.cuts if row >= self.written - self.steps]
+        for row in self.cuts:
+            marked = self.by_field(self.storage[row % self.steps])
+            marked["truncated"].copy_(1 - marked["dones"])
 
     def by_field(self, rows: Tensor) -> dict[str, Tensor]:
         """The columns of rows by name."""

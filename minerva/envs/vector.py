@@ -19,6 +19,7 @@ from minerva.config import checked
 from minerva.envs.envpool import EnvPoolEngine, obstacle
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared
 from minerva.errors import EnvError, EnvStepError
 from minerva.utils.scaling import Array, to_bounds
@@ -106,11 +107,12 @@ class GymnasiumEngine:
     def __init__(self, env: EnvLike, num_envs: int) -> None:
         name, make = env_name(env), factory(env)
         route_warnings()
-        self._envs = SyncVectorEnv(
+        self._envs: Any = SyncVectorEnv(
             [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(num_envs)],  # type: ignore[misc]
             copy=False,
             autoreset_mode=AutoresetMode.DISABLED,
         )
+        self._snapshots = [Snapshots(one) for one in self._envs.envs]
         self.num_envs = num_envs
         observations, actions = self._envs.single_observation_space, self._envs.single_action_space
         self.obs_dim: int = flatdim(observations)
@@ -119,6 +121,10 @@ class GymnasiumEngine:
 
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
         """See `Engine`."""
+        for one, seed in zip(self._envs.envs, seeds, strict=True):
+            if seed is not None:  # an environment may draw from its spaces
+                one.action_space.seed(seed)
+                one.observation_space.seed(seed)
         options = None if mask is None else {"reset_mask": mask}
         obs, _ = self._envs.reset(seed=list(seeds), options=options)
         return obs.astype(np.float32)
@@ -131,6 +137,16 @@ class GymnasiumEngine:
         """See `Engine`."""
         obs, rewards, terminated, truncated, _ = self._envs.step(self._actions)
         return obs.astype(np.float32), rewards, terminated, truncated
+
+    def snapshots(self) -> list[Snapshot]:
+        """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
+        return [one.take() for one in self._snapshots]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        """Put every environment into a state that it, or one made in the same way, was in."""
+        self._envs.reset(seed=0)  # an environment may make its parts at its first reset
+        for one, snapshot in zip(self._snapshots, snapshots, strict=True):
+            one.restore(snapshot)
 
     def close(self) -> None:
         """See `Engine`."""
@@ -188,6 +204,30 @@ class VectorEnv:
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
+        taken, obstacle = list[Snapshot](), ""
+        try:
+            taken = self._engine.snapshots()  # type: ignore[attr-defined]
+        except NoSnapshotError as reason:
+            obstacle = str(reason)
+        except AttributeError:
+            obstacle = f"{type(self._engine).__name__} cannot save its simulators"
+        episodes = {"obs": self.obs.copy(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
+
+    def load_state_dict(self, state: dict[str, Any]) -> str:
+        """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
+        if state["obstacle"]:
+            return str(state["obstacle"])
+        try:
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
+        except (NoSnapshotError, AttributeError, ValueError) as reason:
+            return str(reason)
+        self.obs = state["obs"].copy()
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        return ""
+
     def under_way(self) -> list[tuple[float, int]]:
         """Return and length, so far, of each environment's current episode."""
         return [(float(total), int(length)) for total, length in zip(self._returns, self._lengths, strict=True)]
@@ -215,10 +255,48 @@ class VectorEnv:
         return values
 
 
-def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto") -> VectorEnv:
-    """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium."""
+class Joined:
+    """Vector environments of one shape, stepped at the same time and seen as one."""
+
+    def __init__(self, parts: Sequence[VectorEnv]) -> None:
+        self.parts = list(parts)
+        self.each = parts[0].num_envs
+        self.num_envs = self.each * len(parts)
+        self.obs_dim, self.act_dim = parts[0].obs_dim, parts[0].act_dim
+
+    @property
+    def obs(self) -> Array:
+        """What to act on next."""
+        return np.concatenate([part.obs for part in self.parts])
+
+    def step(self, actions: Array) -> Step:
+        """One step of each; all are under way before the first is waited for."""
+        for part, own in zip(self.parts, np.split(actions, len(self.parts)), strict=True):
+            part.send(own)
+        steps = [part.recv() for part in self.parts]
+        next_obs, rewards, terminated, truncated = (
+            np.concatenate([step[column] for step in steps])
+            for column in range(4)  # type: ignore[misc]
+        )
+        episodes = [
+            episode._replace(env=n * self.each + episode.env)
+            for n, step in enumerate(steps)
+            for episode in step.episodes
+        ]
+        return Step(next_obs, rewards, terminated, truncated, episodes)
+
+
+Envs = VectorEnv | Joined
+
+
+def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:
+    """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium.
+
+    `share` is the number of vector environments among which the machine's cores are divided.
+    """
     checked("engine", engine, EngineName)
     if engine == "auto":
         engine = "gymnasium" if obstacle(env) else "envpool"
-    kind = EnvPoolEngine if engine == "envpool" else GymnasiumEngine
-    return VectorEnv(kind(env, num_envs), env_name(env))
+    if engine == "envpool":
+        return VectorEnv(EnvPoolEngine(env, num_envs, share), env_name(env))
+    return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from minerva.config import Config
+from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
@@ -44,6 +45,8 @@ class Trainer(ABC):
         self.device = usable_device(device)
         self.num_envs = num_envs
         self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, num_envs, engine)
+        self.episodes: list[Episode] = []
+        """Those that ended since the last report."""
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -55,13 +58,21 @@ class Trainer(ABC):
         self.check(total_steps)
         with run:
             if not run.already_finished:
-                self.envs.reset(self.env_seeds(run.step))
                 self.loop([self], self.envs, Together([run]))
         return run.result()
 
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""
+        self.envs.reset(self.env_seeds(step))
+
+    @property
+    def rows(self) -> Replay | None:
+        """A replay, whose rows are saved apart from the state."""
+        return None
+
     @classmethod
     @abstractmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
         """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
 
         `envs` holds the environments of each trainer in turn.
@@ -71,13 +82,16 @@ class Trainer(ABC):
     def check(self, total_steps: int) -> None:
         """Refuse a budget that the algorithm cannot use, before anything is written."""
 
-    @abstractmethod
     def state_dict(self) -> Tree:
-        """Everything training needs to go on."""
+        """Everything training needs to go on: of all algorithms agent, simulators and episodes under way."""
+        episodes = [list(episode) for episode in self.episodes]
+        return {"agent": self.agent.state_dict(), "envs": _tensors(self.envs.state_dict()), "episodes": episodes}
 
-    @abstractmethod
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+    def load_state_dict(self, state: Tree) -> str:
+        """Take over a state made by `state_dict`; why the environments have to `start` anew, or nothing."""
+        self.agent.load_state_dict(state["agent"])
+        self.episodes = [Episode(*episode) for episode in state["episodes"]]
+        return self.envs.load_state_dict(_arrays(state["envs"]))
 
     def init_from(self, path: str | Path) -> None:
         """Start from the policy of a checkpoint of the same algorithm and environment."""
@@ -137,13 +151,37 @@ class Trainer(ABC):
         return [int(np.random.SeedSequence(numbers).generate_state(1)[0]) for numbers in entropy]
 
 
-def by_trainer(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> list[list[Episode]]:
-    """The episodes of each trainer's environments, numbered as if it had them alone."""
+def note(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:
+    """Each trainer's episodes, numbered as if it had its environments alone."""
     each = trainers[0].num_envs
-    found: list[list[Episode]] = [[] for _ in trainers]
     for episode in episodes:
-        found[episode.env // each].append(episode._replace(env=episode.env % each))
-    return found
+        trainers[episode.env // each].episodes.append(episode._replace(env=episode.env % each))
+
+
+def taken_episodes(trainers: Sequence[Trainer]) -> list[list[Episode]]:
+    """What each trainer has to report, which begins anew."""
+    taken = [trainer.episodes for trainer in trainers]
+    for trainer in trainers:
+        trainer.episodes = []
+    return taken
+
+
+def _tensors(value: Any) -> Any:
+    """The same tree with tensors for arrays, as checkpoints hold them."""
+    if isinstance(value, dict):
+        return {name: _tensors(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_tensors(part) for part in value]
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _arrays(value: Any) -> Any:
+    """The inverse of `_tensors`."""
+    if isinstance(value, dict):
+        return {name: _arrays(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_arrays(part) for part in value]
+    return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
 def usable_device(device: str) -> torch.device:

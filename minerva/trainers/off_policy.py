@@ -14,11 +14,11 @@ from torch import Tensor
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, Episode, VectorEnv
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
-from minerva.trainers.base import Trainer, by_trainer
+from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.tree import Tree
@@ -38,18 +38,18 @@ class OffPolicyTrainer(Trainer):
         self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
     ) -> None:
         super().__init__(env, seed, device, config, config.num_envs, engine)
+        self.row: dict[str, float] = {}
+        """Metrics of the last update: a run that goes on may report before its next one."""
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
         """Act, learn, step, report."""
         first, by = trainers[0], trainers[0].num_envs
         stack = first._stack(trainers, runs)
         hyper = stack.hyper()
-        for trainer in trainers:
-            trainer.replay.cut()
         for _ in runs.steps(by):
-            step, episodes = runs.step, list[Episode]()
+            step = runs.step
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             while step < until and step + by <= runs.total_steps and not runs.interrupted:
                 obs = envs.obs
@@ -57,10 +57,14 @@ class OffPolicyTrainer(Trainer):
                 for _ in range(first.updates(step + by) - first.updates(step)):
                     starts = [trainer.replay.starts(trainer.config.batch_size) for trainer in trainers]
                     stack.learn(stack.gathered(starts), hyper)
-                episodes += _stepped(trainers, envs, obs, done)
+                note(_stepped(trainers, envs, obs, done), trainers)
                 step += by
-            metrics = [trainer._metrics(row, step) for trainer, row in zip(trainers, stack.metrics(), strict=True)]
-            runs.report(step, metrics, by_trainer(episodes, trainers))
+            for trainer, row in zip(trainers, stack.metrics(), strict=False):
+                trainer.row = row
+            if step < until and step + by <= runs.total_steps:
+                runs.pause(step)
+                continue
+            runs.report(step, [trainer._metrics(step) for trainer in trainers], taken_episodes(trainers))
 
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
@@ -76,18 +80,29 @@ class OffPolicyTrainer(Trainer):
         before = max(self.config.update_after, self.num_envs)  # the first step has nothing to learn from
         return max(step - before, 0) * self.rate.numerator // self.rate.denominator
 
-    def state_dict(self) -> Tree:
-        """Agent and replay."""
-        return {"agent": self.agent.state_dict(), "replay": self.replay.state_dict()}
+    @property
+    def rows(self) -> Replay:
+        """The replay, whose rows are saved apart from the state."""
+        return self.replay
 
-    def load_state_dict(self, state: Tree) -> None:
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere: what is added next does not follow the replay's newest rows."""
+        super().start(step)
+        self.replay.cut()
+
+    def state_dict(self) -> Tree:
+        """Agent, environments and replay, its rows aside."""
+        return {**super().state_dict(), "replay": self.replay.state_dict(), "row": self.row}
+
+    def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
         self.replay.load_state_dict(state["replay"])
+        self.row = dict(state["row"])
+        return super().load_state_dict(state)
 
     def _stack(self, trainers: Sequence[Self], runs: Together) -> Stack:
         """The agents as one. They learn from places in their replays; the rows are fetched inside the update."""
-        updates = self.updates(runs.total_steps) - self.updates(runs.step)
+        updates = self.updates(runs.total_steps)  # also in a run that goes on, so that it is compiled as it was
         agents = [trainer.agent for trainer in trainers]
         replays = joined_state([trainer.replay for trainer in trainers])
         stack = Stack(agents, runs.settings.compile, updates)
@@ -107,17 +122,15 @@ class OffPolicyTrainer(Trainer):
             return stack.act_with([trainer.agent.sample_uniform((self.num_envs,)) for trainer in trainers])
         return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
 
-    def _metrics(self, metrics: dict[str, float], step: int) -> dict[str, float]:
-        if not metrics:
+    def _metrics(self, step: int) -> dict[str, float]:
+        if not self.row:
             return {}
-        self.health(metrics)
+        self.health(self.row)
         counts = {"train/updates": self.updates(step), "train/skipped_updates": self.agent.skipped}
-        return {**metrics, **counts, "train/replay": len(self.replay)}
+        return {**self.row, **counts, "train/replay": len(self.replay)}
 
 
-def _stepped(
-    trainers: Sequence[OffPolicyTrainer], envs: VectorEnv, obs: Array, done: dict[str, Array]
-) -> list[Episode]:
+def _stepped(trainers: Sequence[OffPolicyTrainer], envs: Envs, obs: Array, done: dict[str, Array]) -> list[Episode]:
     """One step of every environment, kept in its trainer's replay."""
     step = envs.step(done["executed"])
     fields = {

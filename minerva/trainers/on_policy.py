@@ -1,32 +1,48 @@
 """The loop that PPO and V-MPO share: collect a rollout, learn from it, throw it away."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
+
+import torch
+from torch import Tensor
 
 from minerva.compute.captured import InPlace
 from minerva.data.rollout import Rollout
 from minerva.envs.ids import EnvLike, is_dm_control
 from minerva.envs.normalize import RewardNorm
-from minerva.envs.vector import EngineName, Episode, VectorEnv
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Agent, Rows
-from minerva.trainers.base import Trainer, by_trainer
+from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.tree import Tree
 
 
-def collect(envs: VectorEnv, stack: Stack, rollout: Rollout) -> list[Episode]:
-    """Fill the rollout with the agents' steps; the episodes that ended on the way are returned."""
+def collect(
+    envs: Envs, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
+) -> list[Episode]:
+    """Fill each agent's rollout with its steps; the episodes that ended on the way are returned.
+
+    If it is interrupted, the rollouts stay filled in part, and the next call goes on there.
+    """
     episodes: list[Episode] = []
-    noise = stack.draw_actions((rollout.steps, envs.num_envs // len(stack.agents)))
-    for t in range(rollout.steps):
-        done = stack.act(rollout.observe(t, envs.obs), noise.select(-3, t))
+    first = rollouts[0]
+    for agent, rollout in zip(stack.agents, rollouts, strict=True):
+        rollout.begin(agent.draw_actions)
+    noise: Tensor = stack.gathered([rollout.noise for rollout in rollouts])
+    while not (first.full or interrupted()):
+        obs = envs.obs
+        done = stack.act(torch.from_numpy(obs), noise.select(-3, first.filled))
         step = envs.step(done["executed"])
-        rollout.write(t, done["actions"], step.next_obs, step.rewards, step.terminated, step.truncated)
         episodes += step.episodes
+        for n, rollout in enumerate(rollouts):
+            own = slice(n * rollout.num_envs, (n + 1) * rollout.num_envs)
+            rows = (obs, done["actions"], step.next_obs, step.rewards, step.terminated, step.truncated)
+            rollout.write(*(values[own] for values in rows))
     return episodes
 
 
@@ -46,22 +62,25 @@ class OnPolicyTrainer(Trainer):
         self.reward_norm = RewardNorm(config.num_envs, config.gamma, self.device) if normalized else None
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
         """Collect, learn, report."""
         first = trainers[0]
         updates = runs.total_steps // first.batch_size
         stack = Stack([trainer.agent for trainer in trainers], runs.settings.compile, updates)
         scale = _reward_scale(trainers, stack)
-        rollout = Rollout(first.config.rollout_steps, envs.num_envs, envs.obs_dim, envs.act_dim, first.device)
+        rollouts = [trainer.rollout for trainer in trainers]
         for step in runs.steps(by=first.batch_size):
-            episodes = collect(envs, stack, rollout)
-            data = scale(stack.split(rollout.tensors()))
+            note(collect(envs, stack, rollouts, lambda: runs.interrupted), trainers)
+            if not first.rollout.full:
+                runs.pause(runs.step)
+                continue
+            data = scale(stack.gathered([rollout.tensors() for rollout in rollouts]))
             stack.learn(data, stack.hyper(first._remaining(step // first.batch_size, updates)))
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
                 if trainer.health is not None:
                     trainer.health(row)
-            runs.report(step, metrics, by_trainer(episodes, trainers))
+            runs.report(step, metrics, taken_episodes(trainers))
 
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
@@ -71,16 +90,30 @@ class OnPolicyTrainer(Trainer):
                 f"(num_envs {self.config.num_envs} x rollout_steps {self.config.rollout_steps}): raise it."
             )
 
-    def state_dict(self) -> Tree:
-        """Agent and reward normaliser."""
-        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        return {"agent": self.agent.state_dict(), "reward_norm": reward_norm}
+    @functools.cached_property
+    def rollout(self) -> Rollout:
+        """What is collected, learned from, and overwritten."""
+        sizes = (self.config.rollout_steps, self.num_envs, self.envs.obs_dim, self.envs.act_dim)
+        return Rollout(*sizes, self.device)
 
-    def load_state_dict(self, state: Tree) -> None:
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere, with nothing collected and no return under way."""
+        super().start(step)
+        self.rollout.filled, self.episodes = 0, []
+        if self.reward_norm is not None:
+            self.reward_norm.state["running"].zero_()
+
+    def state_dict(self) -> Tree:
+        """Agent, environments, reward normaliser and what is collected of a rollout."""
+        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
+        return {**super().state_dict(), "reward_norm": reward_norm, "rollout": self.rollout.state_dict()}
+
+    def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
+        self.rollout.load_state_dict(state["rollout"])
+        return super().load_state_dict(state)
 
     def _remaining(self, update: int, updates: int) -> float:
         return remaining_fraction(update, updates) if self.config.anneal_lr else 1.0
@@ -92,6 +125,5 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
     if not norms:
         return lambda data: data
     state = joined_state(norms)
-    state["running"].zero_()  # every environment begins an episode here, also in a run that goes on
     scale = InPlace(stack.lift(RewardNorm.scaled), state, stack.mode)
     return lambda data: {**data, "rewards": scale(data["rewards"], data["dones"])}

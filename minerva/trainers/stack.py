@@ -110,9 +110,9 @@ class Stack:
         return numbers
 
     def metrics(self) -> list[dict[str, float]]:
-        """What each agent has to report of the last update, fetched in one transfer."""
+        """What each agent has to report of the last update, fetched in one transfer; nothing if there was none."""
         if not self._metrics:
-            return [{} for _ in self.agents]
+            return []
         rows = fetched(self._metrics)
         return [agent.reported(row) for agent, row in zip(self.agents, rows, strict=True)]
 

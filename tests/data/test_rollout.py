@@ -55,7 +55,7 @@ def collected(counters: Makes[Counter], num_envs: int, rollouts: int) -> tuple[d
     parts: list[dict[str, Tensor]] = []
     episodes: list[Episode] = []
     for _ in range(rollouts):
-        episodes += collect(envs, stack, storage)
+        episodes += collect(envs, stack, [storage])
         parts.append({name: rows.clone() for name, rows in storage.tensors().items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, episodes
 
@@ -105,7 +105,7 @@ def test_the_environment_hears_what_is_executed_not_what_is_kept() -> None:
     envs = make_vector(listeners, 1)
     envs.reset([0])
     storage = Rollout(STEPS, 1, 1, 1, CPU)
-    collect(envs, Stack([Wild(1, 1)], "off", 0), storage)
+    collect(envs, Stack([Wild(1, 1)], "off", 0), [storage])
     assert torch.equal(storage.tensors()["actions"], torch.full((STEPS, 1, 1), 3.0))
     np.testing.assert_array_equal(listeners.made[0].heard, np.full((STEPS, 1), 0.75))
 

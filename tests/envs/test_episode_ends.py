@@ -55,7 +55,7 @@ def collected(agent: PPOAgent, script: list[list[Ending]]) -> dict[str, Tensor]:
     envs = make_vector(Makes(lambda number: Counter(number, script[number])), len(script))
     envs.reset([0] * len(script))
     rollout = Rollout(STEPS, len(script), 3, 1, torch.device("cpu"))
-    collect(envs, Stack([agent], "off", 0), rollout)
+    collect(envs, Stack([agent], "off", 0), [rollout])
     return rollout.tensors()
 
 

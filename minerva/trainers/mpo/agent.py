@@ -67,6 +67,7 @@ class MPOAgent(OffPolicyAgent):
     PIECES = ("acted", "updated")
     COMPILED = ("acted",)
     WHOLE = True
+    INPUTS = (*HYPER, "target_networks_update_period")
 
     def __init__(
         self,

@@ -45,12 +45,13 @@ class VMPOAgent(Agent):
     observations as they are unless `normalize_observations` is set.
 
     The trust region is around the old policy. With `old_policy` "rollout" that is the one that collected. With
-    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and it is the one that collects, as in Song
-    et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after `old_policy_period` updates.
+    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and is the one that collects, as
+    in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after that many updates.
     """
 
     PIECES = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
     COMPILED = ("acted", "m_step")
+    INPUTS = (*HYPER, "policy_lr", "value_lr", "epsilon_mu", "epsilon_sigma")
 
     def __init__(
         self,

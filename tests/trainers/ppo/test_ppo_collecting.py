@@ -44,7 +44,7 @@ def test_log_probabilities_do_not_drift_between_acting_and_learning() -> None:
     rollout = Rollout(STEPS, ENVS, envs.obs_dim, envs.act_dim, agent.device)
     for n in range(6):
         agent.log_probs, agent.values = [], []
-        collect(envs, stack, rollout)
+        collect(envs, stack, [rollout])
         statistics = agent.network.obs_normalizer.mean.clone()
         batch = agent.evaluated(agent.state, rollout.tensors(), agent.hyper(1.0))
         torch.testing.assert_close(batch["old_log_prob"], torch.cat(agent.log_probs), rtol=1e-5, atol=1e-5)
@@ -64,7 +64,7 @@ def test_the_normaliser_has_seen_each_observation_once() -> None:
     rollout = Rollout(STEPS, ENVS, envs.obs_dim, envs.act_dim, agent.device)
     seen = []
     for _ in range(3):
-        collect(envs, stack, rollout)
+        collect(envs, stack, [rollout])
         seen.append(rollout.tensors()["obs"].clone().reshape(-1, envs.obs_dim).double().numpy())
         agent.update(rollout.tensors())
     envs.close()
