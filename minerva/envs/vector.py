@@ -94,11 +94,12 @@ class _Watched(gym.Wrapper[Any, Any, Any, Any]):
 class GymnasiumEngine:
     """gymnasium's own vector environment, resetting when told to."""
 
-    def __init__(self, env: EnvLike, num_envs: int) -> None:
+    def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
+        """`first` is the number of the first one, where several engines have a share each."""
         name, make = env_name(env), factory(env)
         route_warnings()
         self._envs: Any = SyncVectorEnv(
-            [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(num_envs)],  # type: ignore[misc]
+            [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(first, first + num_envs)],  # type: ignore[misc]
             copy=False,
             autoreset_mode=AutoresetMode.DISABLED,
         )
@@ -124,14 +125,14 @@ class GymnasiumEngine:
         obs, rewards, terminated, truncated, _ = self._envs.step(actions.astype(self._action_dtype))
         return obs.astype(np.float32), rewards, terminated, truncated
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
-        return [one.take() for one in self._snapshots]
+        return [one.take() for one in self._snapshots[part]]
 
-    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+    def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
         """Put every environment into a state that it, or one made in the same way, was in."""
-        self._envs.reset(seed=0)  # an environment may make its parts at its first reset
-        for one, snapshot in zip(self._snapshots, snapshots, strict=True):
+        for one, snapshot in zip(self._snapshots[part], snapshots, strict=True):
+            one.env.reset(seed=0)  # an environment may make its parts at its first reset
             one.restore(snapshot)
 
     def close(self) -> None:
@@ -173,28 +174,33 @@ class VectorEnv:
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
+    def state_dict(self, part: slice = slice(None)) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing.
+
+        `part` are the environments of one trainer, where several share them.
+        """
         taken, obstacle = list[Snapshot](), ""
         try:
-            taken = self._engine.snapshots()  # type: ignore[attr-defined]
+            taken = self._engine.snapshots(part)  # type: ignore[attr-defined]
         except NoSnapshotError as reason:
             obstacle = str(reason)
         except AttributeError:
             obstacle = f"{type(self._engine).__name__} cannot save its simulators"
-        episodes = {"obs": self.obs.copy(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        under_way = {"obs": self.obs, "returns": self._returns, "lengths": self._lengths}
+        episodes = {name: values[part].copy() for name, values in under_way.items()}
         return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
 
-    def load_state_dict(self, state: dict[str, Any]) -> str:
+    def load_state_dict(self, state: dict[str, Any], part: slice = slice(None)) -> str:
         """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
         if state["obstacle"]:
             return str(state["obstacle"])
         try:
-            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]], part)  # type: ignore[attr-defined]
         except (NoSnapshotError, AttributeError, ValueError) as reason:
             return str(reason)
-        self.obs = state["obs"].copy()
-        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        self.obs = self.obs.copy()
+        for name, values in (("obs", self.obs), ("returns", self._returns), ("lengths", self._lengths)):
+            values[part] = state[name]
         return ""
 
     def under_way(self) -> list[tuple[float, int]]:

@@ -14,7 +14,6 @@ from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, non_finite, read_checkpoint, save_checkpoint
 from minerva.runs.folder import RunFolder
-from minerva.utils.tree import Tree
 
 logger = logging.getLogger("minerva")
 
@@ -96,11 +95,8 @@ class CheckpointStore:
         checkpoint, _ = read_checkpoint(path)
         try:
             segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
-            bad = non_finite(_learned(checkpoint.state))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{path} is not the last checkpoint of a run: give a run's folder.") from None
-        if bad:
-            raise CheckpointError(f"{path} holds a number in {bad} that is not finite: it cannot be gone on from.")
         rows = [(segment.first, self._read_rows(segment, path)) for segment in segments]
         self._segments = segments
         return Found(path, checkpoint, rows)
@@ -108,7 +104,7 @@ class CheckpointStore:
     def _read_rows(self, segment: Segment, path: Path) -> Tensor:
         """A segment's rows. Its name is made from numbers: nothing in a checkpoint can lead out of the folder."""
         (_, state), digest = read_checkpoint(self._path(segment))
-        if digest != segment.digest or non_finite(state):
+        if digest != segment.digest or not isinstance(state.get("rows"), Tensor):
             raise CheckpointError(
                 f"{self._path(segment)} is not what {path.name} was saved with: it was changed since."
             )
@@ -130,13 +126,8 @@ class CheckpointStore:
         return self.folder.last.with_name(f"{self.folder.algo}_replay_{segment.first}_{segment.end}.pt")
 
 
-def _learned(state: Tree) -> Tree:
-    """What an agent has learned, without the metrics of its last update, which may be anything."""
-    return {name: part for name, part in state["trainer"].get("agent", {}).items() if name != "metrics"}
-
-
 def _refuse_non_finite(checkpoint: Checkpoint) -> None:
-    bad = non_finite(_learned(checkpoint.state))
+    bad = non_finite(checkpoint.state)
     if bad:
         raise TrainingError(
             f"{bad} of the agent is not finite any more: it is not saved, and the checkpoint before it is kept. "

@@ -99,10 +99,8 @@ def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
 
 def _scalars(folder: Path) -> list[tuple[int, str, float]]:
     """Every scalar in the files as they are, in order: what a reader would hide is seen here."""
-    found = []
-    for path in sorted(folder.iterdir()):
-        for event in EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                if value.tag not in WALL_CLOCK:
-                    found.append((event.step, value.tag, float(make_ndarray(value.tensor))))
-    return found
+    events = [event for path in sorted(folder.iterdir()) for event in EventFileLoader(str(path)).Load()]
+    values = [(event.step, value) for event in events for value in event.summary.value]
+    return [
+        (step, value.tag, float(make_ndarray(value.tensor))) for step, value in values if value.tag not in WALL_CLOCK
+    ]
