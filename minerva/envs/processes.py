@@ -126,6 +126,7 @@ class _Worker:
         self._since: list[Call] = []
         self._obstacle = ""  # why there are no snapshots, once too much has happened to be told again
         self._restarts = 0
+        self._making = True
         self._start()
 
     def send(self, name: str, *arguments: Any) -> None:
