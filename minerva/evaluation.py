@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import VectorEnv, make_vector
+from minerva.envs.vector import EngineName, VectorEnv, make_vector
 
 logger = logging.getLogger("minerva")
 
@@ -59,9 +59,9 @@ class Evaluator:
     random generator.
     """
 
-    def __init__(self, env: EnvLike, episodes: int, seed: int) -> None:
+    def __init__(self, env: EnvLike, episodes: int, seed: int, engine: EngineName = "auto") -> None:
         self.seeds = [seed + FIRST_SEED + i for i in range(episodes)]
-        self.envs: VectorEnv = make_vector(env, min(episodes, AT_ONCE))
+        self.envs: VectorEnv = make_vector(env, min(episodes, AT_ONCE), engine)
 
     def __call__(self, act: Act, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate `act`, unless EvaluationInterruptedError."""

@@ -78,12 +78,13 @@ LAYERS = [
     "trainers.*.trainer",
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
-    "runs.run",
+    "trainers.stack",
+    "runs.run runs.together",
     "evaluation",
     "trainers.*.agent",
     "trainers.*.*",
     "trainers.*.losses",
-    "trainers.health",
+    "trainers.agent trainers.health",
     "trainers.*.config",
     "runs.* envs.* data.* compute.* networks presets",
     "utils.*",
@@ -158,7 +159,7 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* cluster.* api analysis.* evaluation envs.* runs.run
+    cli.* cluster.* api analysis.* evaluation envs.* runs.run runs.together
     trainers.base trainers.on_policy trainers.off_policy trainers.*.trainer
 """
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_type_hints
+from typing import Annotated, Any, Union, get_type_hints
 
 import torch
 import tyro
@@ -20,6 +20,7 @@ from rich.table import Table
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.compute.compiled import CompileMode
 from minerva.config import Config, checked, nearest
+from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError, RunError
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
@@ -44,8 +45,9 @@ class RunOptions:
     """Environment steps to train for."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
-    engine: Literal["auto", "gymnasium"] = "auto"
-    """What steps the environments."""
+    engine: EngineName = "auto"
+    """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
+    threads), or auto: envpool where it is installed and has the task, else gymnasium."""
     preset: str = "auto"
     """Tuned settings to start from: auto (the environment's own, if there is one), none, or a preset's name."""
     config: Path | None = None
@@ -85,10 +87,11 @@ class TrainCommand:
             raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
         torch.set_num_threads(options.threads)
         config = config_class(algo).from_dict(self.hyperparameters.to_dict())
-        trainer = make_trainer(algo, options.env, options.seed, options.device, config, options.init_from)
+        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
+        trainer = make_trainer(*made_of)
         folder = _folder(algo, options)
         console = Console(highlight=False)
-        _announce(console, algo, options, config)
+        _announce(console, algo, options, config, trainer.envs.engine)
         settings = {name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "wandb")}
         result = trainer.train(options.total_steps, folder, **settings)
         _conclude(console, algo, options.env, result)
@@ -173,9 +176,9 @@ def _without_checks(config: Any) -> Any:
     return dataclass(frozen=True)(type(config.__name__, (config,), body))
 
 
-def _announce(console: Console, algo: str, options: RunOptions, config: Config) -> None:
+def _announce(console: Console, algo: str, options: RunOptions, config: Config, engine: str) -> None:
     """What is about to happen, with every setting."""
-    budget = f"{options.total_steps:,} steps on {options.device}"
+    budget = f"{options.total_steps:,} steps on {options.device}, stepped by {engine}"
     console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], seed {options.seed}, {budget}", soft_wrap=True)
     settings = config.to_dict()
     text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())

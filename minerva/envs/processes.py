@@ -84,11 +84,6 @@ class ProcessEngine:
         self._obs = obs.copy()
         return obs, rewards, terminated, truncated
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        """Both halves."""
-        self.send(actions)
-        return self.recv()
-
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """The state of every environment, or NoSnapshotError."""
         return [snapshot for worker in self._workers for snapshot in worker.snapshots()][part]

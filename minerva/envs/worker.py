@@ -35,6 +35,9 @@ def main(handle: int, parent: int) -> None:
             if name == "make":
                 engine = GymnasiumEngine(*arguments)
                 connection.send(("done", None))
+            elif name == "step":
+                engine.send(*arguments)
+                connection.send(("done", engine.recv()))
             else:
                 connection.send(("done", getattr(engine, name)(*arguments)))
         except NoSnapshotError as reason:

@@ -174,6 +174,7 @@ class Run:
             self.folder.make()
         stack.enter_context(files.locked(self.folder.path))
         existing = self.folder.existing_config()  # another process may have been here in between
+        self._keep_engine(existing)
         changed = differences(existing, self.config) if existing else []
         if changed:
             raise RunError(
@@ -182,6 +183,8 @@ class Run:
             )
         if existing is None or not self.store.exists():
             self.folder.create(self.config)
+            if self.config.get("engine") == "envpool":
+                self._say("EnvPool cannot be stopped in mid-episode: if this run is resumed, it begins new episodes.")
             self.trainer.start(0)
         else:
             self._take_over()
@@ -222,6 +225,15 @@ class Run:
         if type(self.step) is not int or not 0 <= self.step <= self.total_steps:
             raise ValueError(f"step is {self.step!r}, of {self.total_steps}")
         return obstacle
+
+    def _keep_engine(self, existing: dict[str, Any] | None) -> None:
+        """A run goes on with the engine that it was begun with, or not at all."""
+        before, now = existing and existing.get("engine"), self.config.get("engine")
+        if before not in (None, now):
+            raise RunError(
+                f"{self.folder.path} holds a run on the engine {before}, and this would be {now}: go on with --engine "
+                f"{before} (envpool comes with pip install 'minerva[envpool]'), or give another folder."
+            )
 
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written

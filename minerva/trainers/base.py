@@ -1,8 +1,9 @@
 """What the trainers share: making the parts, describing them, and running the loop inside a run."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -10,12 +11,13 @@ import torch
 from minerva.config import Config
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import Episode, VectorEnv, make_vector
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.together import Together
 from minerva.utils.tree import Tree
 
 
@@ -27,13 +29,24 @@ class Trainer(ABC):
     agent: Any
     config: Any
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Config, num_envs: int) -> None:
+    def __init__(
+        self,
+        env: EnvLike,
+        seed: int,
+        device: str,
+        config: Config,
+        num_envs: int,
+        engine: EngineName | VectorEnv,
+    ) -> None:
+        """`engine` steps the environments; given as environments, they are shared with others of a population."""
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
-        self.envs = make_vector(env, num_envs)
-        self.episodes: list[Episode] = []  # that ended since the last report
+        self.num_envs = num_envs
+        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, num_envs, engine)
+        self.episodes: list[Episode] = []
+        """Those that ended since the last report."""
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -45,21 +58,25 @@ class Trainer(ABC):
         self.check(total_steps)
         with run:
             if not run.already_finished:
-                self.loop(run)
+                self.loop([self], self.envs, Together([run]))
         return run.result()
 
     def start(self, step: int) -> None:
         """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""
-        self.envs.reset([self._env_seed(i, step) for i in range(self.envs.num_envs)])
+        self.envs.reset(self.env_seeds(step))
 
     @property
     def rows(self) -> Replay | None:
         """A replay, whose rows are saved apart from the state."""
         return None
 
+    @classmethod
     @abstractmethod
-    def loop(self, run: Run) -> None:
-        """The algorithm's loop over `run.steps`."""
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+        """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
+
+        `envs` holds the environments of each trainer in turn.
+        """
 
     @abstractmethod
     def check(self, total_steps: int) -> None:
@@ -103,7 +120,7 @@ class Trainer(ABC):
 
     def make_evaluator(self, episodes: int) -> Evaluator:
         """Environments of their own, seeded apart from training's."""
-        return Evaluator(self.env, episodes, self.seed)
+        return Evaluator(self.env, episodes, self.seed, self.envs.engine)
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
@@ -112,7 +129,7 @@ class Trainer(ABC):
             "env": env_name(self.env),
             "seed": self.seed,
             "device": str(self.device),
-            "engine": "gymnasium",
+            "engine": self.envs.engine,
             "hyperparameters": self.config.to_dict(),
         }
 
@@ -126,11 +143,27 @@ class Trainer(ABC):
             "action_high": high,
         }
 
-    def _env_seed(self, index: int, step: int) -> int:
-        """`seed + index` for a new run; other episodes than those already seen for one that goes on."""
+    def env_seeds(self, step: int) -> list[int]:
+        """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
         if step == 0:
-            return self.seed + index
-        return int(np.random.SeedSequence([self.seed, step, index]).generate_state(1)[0])
+            return [self.seed + i for i in range(self.num_envs)]
+        entropy = ([self.seed, step, i] for i in range(self.num_envs))
+        return [int(np.random.SeedSequence(numbers).generate_state(1)[0]) for numbers in entropy]
+
+
+def note(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:
+    """Each trainer's episodes, numbered as if it had its environments alone."""
+    each = trainers[0].num_envs
+    for episode in episodes:
+        trainers[episode.env // each].episodes.append(episode._replace(env=episode.env % each))
+
+
+def taken_episodes(trainers: Sequence[Trainer]) -> list[list[Episode]]:
+    """What each trainer has to report, which begins anew."""
+    taken = [trainer.episodes for trainer in trainers]
+    for trainer in trainers:
+        trainer.episodes = []
+    return taken
 
 
 def _tensors(value: Any) -> Any:

@@ -29,8 +29,8 @@ from minerva.cli.train import RunOptions
 from minerva.presets import presets
 from minerva.runs import progress
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.stack import Stack
 
 # --- train ----------------------------------------------------------------------------------------------------
 
@@ -140,13 +140,13 @@ def test_a_finished_run_says_so_and_no_file_changes(
 def test_the_same_run_dir_command_repeated_finishes_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    learn = PPOAgent.learn
+    learn = Stack.learn
 
-    def learn_and_be_stopped(self: PPOAgent, *arguments: Any) -> Any:
+    def learn_and_be_stopped(self: Stack, *arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         return learn(self, *arguments)
 
-    monkeypatch.setattr(PPOAgent, "learn", learn_and_be_stopped)
+    monkeypatch.setattr(Stack, "learn", learn_and_be_stopped)
     folder = tmp_path / "[a] folder"  # with characters that a shell and rich would read otherwise
     codes = [main(train_command(folder)) for _ in range(6)]
     assert codes == [3, 3, 3, 3, 0, 0]  # four updates, the end, and nothing more to do

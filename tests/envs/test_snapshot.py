@@ -245,7 +245,7 @@ def test_a_vector_of_environments_goes_on_amid_its_episodes() -> None:
             seen.append((envs.obs.tobytes(), step.next_obs.tobytes(), step.rewards.tobytes(), step.episodes))
         return seen
 
-    envs, other = make_vector("Hopper-v5", 3), make_vector("Hopper-v5", 3)
+    envs, other = (make_vector("Hopper-v5", 3, "gymnasium") for _ in range(2))
     envs.reset([4, 5, 6])
     run(envs, 70, seed=1)
     state = envs.state_dict()

@@ -1,13 +1,14 @@
 """The promises, each as cases that are counted. A case that breaks its promise is described in a line."""
 
 import errno
+import itertools
 import logging
 import os
 import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fault_runs import Child, Reference, dying_at, failing_at, finished_like, re
 from fault_tasks import TASKS
 from test_snapshot import ELEVEN, SIX, dm_control_tasks, resumed, taken
 
+from minerva.envs import processes
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint
@@ -64,8 +66,8 @@ def kills(count: int, folder: Path) -> Tally:
             if tally.cases + len(names) < count:
                 names.append(_kill(algo, place, run, source))
         different = finished_like(algo, place, run.outcome)
-        for number, name in enumerate(names):
-            tally.count(f"{algo} killed {' and '.join(names)}", different if number == 0 else "")
+        tally.count(f"{algo} killed {' and '.join(names)}", different)
+        tally.cases += len(names) - 1
         shutil.rmtree(place, ignore_errors=True)
     return tally
 
@@ -199,20 +201,20 @@ class _Rows:
         raise NotImplementedError
 
 
+LONGEST_SAVE = 20
+"""File operations, at most."""
+
+
 def disks(count: int, folder: Path) -> Tally:
     """An error at every single file operation of a save: the old checkpoint is whole, or the new one is."""
-    tally, number = Tally(), 0
-    for error in (errno.ENOSPC, errno.EIO, errno.EROFS):
-        number = 0
-        while True:
-            place = folder / f"disk_{error}_{number}"
-            store, rows = _saved_twice(place)
-            operations: list[str] = []
-            failed = _with_hook(_both(operations, failing_at(number, error)), lambda: _save(store, rows, 3))
-            if number >= len(operations):
-                break
+    tally = Tally()
+    for error, number in itertools.product((errno.ENOSPC, errno.EIO, errno.EROFS), range(LONGEST_SAVE)):
+        place = folder / f"disk_{error}_{number}"
+        store, rows = _saved_twice(place)
+        operations: list[str] = []
+        failed = _fails(_both(operations, failing_at(number, error)), store, rows)
+        if number < len(operations):
             tally.count(f"{os.strerror(error)} at {operations[number]} ({number})", _whole(place, failed, store, rows))
-            number += 1
     return tally
 
 
@@ -254,12 +256,12 @@ def _both(operations: list[str], hook: Any) -> Any:
     return both
 
 
-def _with_hook(hook: Any, work: Callable[[], None]) -> bool:
-    """Whether `work` failed as it should."""
+def _fails(hook: Any, store: CheckpointStore, rows: _Rows) -> bool:
+    """Whether the third save fails as it should."""
     before = files.before
     files.before = hook
     try:
-        work()
+        _save(store, rows, 3)
     except (TrainingError, OSError):
         return True
     finally:
@@ -279,15 +281,15 @@ def _whole(place: Path, failed: bool, store: CheckpointStore, rows: _Rows) -> st
         return "an error was not told"
     _save(store, rows, 4)  # the disk has room again
     found = CheckpointStore(RunFolder(place, "mpo")).newest()
-    left = [path.name for path in place.rglob("*.tmp")]
-    return "" if found.checkpoint.state["step"] == 4 and not left else f"afterwards {found.checkpoint.state['step']}, {left}"
+    left, step = [path.name for path in place.rglob("*.tmp")], found.checkpoint.state["step"]
+    return "" if step == 4 and not left else f"step {step} afterwards, and {left} left"
 
 
 # --- SIGTERM --------------------------------------------------------------------------------------------------------
 
 
 def terminations(count: int, folder: Path) -> Tally:
-    """SIGTERM or SIGINT at a random moment: exit code 3 within ten seconds, a line on how to go on, and nothing lost."""
+    """SIGTERM or SIGINT at a random moment: exit code 3 within ten seconds, how to go on, and nothing lost."""
     tally, source, known = Tally(), random.Random(4), references(folder)
     algos = list(TASKS)
     while tally.cases < count:
@@ -321,3 +323,32 @@ def _terminated(child: Child, number: signal.Signals, algo: str, place: Path) ->
     if ended.code != 3 or seconds > 10 or not told or "Traceback" in ended.text:
         return f"exit code {ended.code} after {seconds:.1f} s: {ended.text[-500:]}", seconds
     return "", seconds
+
+
+# --- workers --------------------------------------------------------------------------------------------------------
+
+
+def workers(count: int, folder: Path) -> Tally:
+    """An environment's process that raises, is killed or hangs once, while training or while evaluating."""
+    tally, source = Tally(), random.Random(5)
+    options = {"engine": "processes", "env": "fault_envs:FaultyHopper-v0"}
+    known: dict[str, Reference] = {}
+    algos = list(TASKS)
+    while tally.cases < count:
+        algo = algos[tally.cases % len(algos)]
+        if algo not in known:
+            known[algo] = reference(algo, folder / f"reference_{algo}", **options)
+        fault = FAULTS[(tally.cases + tally.cases // len(algos)) % len(FAULTS)]
+        at, mark = source.randrange(1, 200), folder / f"mark_{tally.cases}"
+        os.environ.update(FAULT=fault, FAULT_MARK=str(mark), FAULT_AT=str(at))
+        place = folder / f"worker_{tally.cases}"
+        processes.TIMEOUT = 3.0
+        failure = finished_like(algo, place, known[algo].outcome, **options)
+        tally.count(f"{algo}: {fault} in step {at}", failure or ("" if mark.exists() else "nothing happened"))
+        for name in ("FAULT", "FAULT_MARK", "FAULT_AT"):
+            del os.environ[name]
+        shutil.rmtree(place, ignore_errors=True)
+    return tally
+
+
+FAULTS = ("raises", "is killed", "hangs")

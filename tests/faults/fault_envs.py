@@ -41,7 +41,11 @@ class Faulty(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         self.taken += 1
         mark = os.environ.get("FAULT_MARK")
-        if self.taken == 30 and "FAULT" in os.environ and not (mark and Path(mark).exists()):
+        if (
+            self.taken == int(os.environ.get("FAULT_AT", "30"))
+            and "FAULT" in os.environ
+            and not (mark and Path(mark).exists())
+        ):
             if mark:
                 Path(mark).touch()
             self._fail(os.environ["FAULT"])

@@ -34,7 +34,7 @@ from minerva.trainers.ppo.trainer import PPOTrainer
 
 
 def make_trainer(seed: int = 0, **changed: Any) -> PPOTrainer:
-    return PPOTrainer("Pendulum-v1", seed, "cpu", **{**PPO, **changed})
+    return PPOTrainer("Pendulum-v1", seed, "cpu", engine="gymnasium", **{**PPO, **changed})
 
 
 # --- what is restored -----------------------------------------------------------------------------------------
