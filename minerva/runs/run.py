@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
+import torch
 from rich.console import Console
-from torch import Tensor
 
 from minerva.compute.compiled import CompileMode
 from minerva.config import checked
@@ -24,7 +24,7 @@ from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter
 from minerva.runs.progress import ProgressLine
 from minerva.runs.signals import StopSignals
-from minerva.runs.store import CheckpointStore, Rows
+from minerva.runs.store import CheckpointStore, Found, Rows
 from minerva.utils.seeding import global_generators, set_global_generators
 from minerva.utils.tree import Tree
 from minerva.utils.wandb_utils import start_wandb
@@ -191,9 +191,10 @@ class Run:
 
     def _take_over(self) -> None:
         """Load the newest checkpoint and say how exactly the run goes on."""
-        path, checkpoint, rows = self.store.newest()
+        found = self.store.newest()
+        path, checkpoint = found.path, found.checkpoint
         try:
-            obstacle = self._load(checkpoint.state, rows)
+            obstacle = self._load(checkpoint.state, found)
             self.already_finished, made_with = checkpoint.about["finished"] is True, checkpoint.about["versions"]
             others = differences(made_with, provenance()["versions"])
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
@@ -206,18 +207,24 @@ class Run:
         if obstacle:
             self.trainer.start(self.step)
             obstacle = f"the environments start new episodes ({obstacle})"
+        if found.lost:
+            others.append("rows of the replay are lost")
         reasons = "; ".join([obstacle] * bool(obstacle) + others)
         how = f", but not bit for bit as the uninterrupted run: {reasons}" if reasons else ", bit for bit"
         self._say(f"going on with {self.folder.path} from step {self.step:,}{how}.")
 
-    def _load(self, state: Tree, rows: Sequence[tuple[int, Tensor]]) -> str:
+    def _load(self, state: Tree, found: Found) -> str:
         """Take over a checkpoint's state; why the environments could not be restored, or nothing."""
         agent = self.trainer.state_dict().get("agent", {})
         learned = {name: part for name, part in state["trainer"].get("agent", {}).items() if name != "metrics"}
         refuse_other_form({name: part for name, part in agent.items() if name != "metrics"}, learned, "agent")
         obstacle = self.trainer.load_state_dict(state["trainer"])
-        for first, part in rows:
-            self.trainer.rows.put(first, part)  # type: ignore[union-attr]
+        rows = self.trainer.rows
+        if rows is not None and found.lost:
+            rows.hold(torch.cat([part for _, part in found.rows]))
+        elif rows is not None:
+            for first, part in found.rows:
+                rows.put(first, part)
         set_global_generators(state["generators"])
         self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"] is True
         self.returns = {str(name): float(value) for name, value in state["returns"].items()}

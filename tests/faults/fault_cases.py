@@ -22,7 +22,7 @@ from test_snapshot import ELEVEN, SIX, dm_control_tasks, resumed, taken
 from minerva.envs import processes
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
-from minerva.runs.checkpoint import Checkpoint
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint
 from minerva.runs.folder import RunFolder
 from minerva.runs.store import CheckpointStore
 
@@ -129,18 +129,27 @@ def damage(count: int, folder: Path) -> Tally:
     known = {algo: reference(algo, folder / f"reference_{algo}") for algo in ("mpo", "ppo")}
     for algo in known:
         train(algo, folder / algo, dying_at(known[algo].operations * 3 // 4)).wait()
+    needed = {(algo, which): _files(folder / algo, algo, which) for algo in known for which in ("last", "previous")}
     for number in range(count):
         algo = source.choice(list(known))
         place = folder / f"damage_{number}"
         shutil.copytree(folder / algo, place)
         path = source.choice(sorted((place / "checkpoints").glob("*.pt")))
         name = _damage(path, source)
-        failure = _noticed(algo, place, path)
-        if not failure and number % 25 == 0:
-            failure = finished_like(algo, place, known[algo].outcome)
+        failure = _noticed(algo, place, path, path.name in needed[algo, "last"])
+        shared = path.name in needed[algo, "last"] & needed[algo, "previous"]  # it goes on, but cannot be the same
+        if not failure and number % 25 == 0 and not shared:
+            failure = finished_like(algo, place, known[algo].outcome, best="best" not in path.name)
         tally.count(f"{algo}: {path.name} {name}", failure)
         shutil.rmtree(place)
     return tally
+
+
+def _files(place: Path, algo: str, which: str) -> set[str]:
+    """The names of all files that a checkpoint needs."""
+    name = f"{algo}_{which}.pt"
+    segments = load_checkpoint(place / "checkpoints" / name).state["replay_segments"]
+    return {name, *(f"{algo}_replay_{first}_{end}.pt" for first, end, _ in segments)}
 
 
 def _damage(path: Path, source: random.Random) -> str:
@@ -154,8 +163,10 @@ def _damage(path: Path, source: random.Random) -> str:
     return f"with a bit of byte {at} flipped"
 
 
-def _noticed(algo: str, place: Path, path: Path) -> str:
+def _noticed(algo: str, place: Path, path: Path, needed: bool) -> str:
     """Nothing, if a damaged file was named when it was needed and another state was found."""
+    if "best" in path.name:
+        return "not noticed" if _readable(path) else ""
     heard = _Heard()
     logger = logging.getLogger("minerva")
     logger.addHandler(heard)
@@ -165,11 +176,17 @@ def _noticed(algo: str, place: Path, path: Path) -> str:
         return f"not survived: {error}"
     finally:
         logger.removeHandler(heard)
-    needed = path.name.endswith("last.pt") or "replay" in path.name
-    if needed and path.name not in heard.text and found.path.name.endswith("last.pt"):
-        unneeded = all(str(segment[1]) not in path.name for segment in found.checkpoint.state["replay_segments"])
-        return "" if unneeded and "replay" in path.name else "not noticed"
-    return ""
+    if found.rows == [] and algo == "mpo":
+        return "no rows are left"
+    return "not noticed" if needed and path.name not in heard.text else ""
+
+
+def _readable(path: Path) -> bool:
+    try:
+        load_checkpoint(path)
+    except CheckpointError as error:
+        return path.name not in str(error)
+    return True
 
 
 # --- hostile files --------------------------------------------------------------------------------------------------

@@ -40,12 +40,8 @@ class Faulty(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.taken += 1
-        mark = os.environ.get("FAULT_MARK")
-        if (
-            self.taken == int(os.environ.get("FAULT_AT", "30"))
-            and "FAULT" in os.environ
-            and not (mark and Path(mark).exists())
-        ):
+        mark, at = os.environ.get("FAULT_MARK"), int(os.environ.get("FAULT_AT", "30"))
+        if self.taken == at and "FAULT" in os.environ and not (mark and Path(mark).exists()):
             if mark:
                 Path(mark).touch()
             self._fail(os.environ["FAULT"])
