@@ -40,7 +40,7 @@ PROMISES = {
     ),
     "snapshots": Promise(
         "environments restored from a snapshot: 1,000 steps are the same",
-        *(cases.short_snapshots, cases.long_snapshots, 6, 60),
+        *(cases.short_snapshots, cases.long_snapshots, 6, 61),
     ),
     "damage": Promise("bit flips and truncations noticed, named, survived", *(cases.damage, cases.damage, 50, 1000)),
     "hostile": Promise(
