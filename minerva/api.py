@@ -1,20 +1,22 @@
 """Training and evaluating in one call, as the command line does it."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from minerva.config import Config
 from minerva.envs.envpool import obstacle
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName
+from minerva.envs.vector import EngineName, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.policy import load_policy
 from minerva.presets import preset_for
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
-from minerva.trainers.registry import config_class, trainer_class
+from minerva.trainers.population import Population
+from minerva.trainers.registry import agent_class, config_class, trainer_class
 
 logger = logging.getLogger("minerva")
 
@@ -40,13 +42,95 @@ def train(
 
     The run gets a new folder in `out_dir`, or is written to `run_dir` itself. `settings` are fields of RunSettings.
     """
-    values = preset_for(algo, env_name(env), preset).values
-    budget = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
-    tuned = {name: value for name, value in values.items() if name != "total_steps"}
-    config = config_class(algo).from_dict({**tuned, **hyperparameters})
-    trainer = make_trainer(algo, env, seed, device, config, init_from, engine)
+    budget, values = _tuned(algo, env, preset, total_steps, hyperparameters)
+    trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
-    return trainer.train(budget, folder, **(settings or {}))
+    result: Result = trainer.train(budget, folder, **(settings or {}))
+    return result
+
+
+def train_seeds(
+    algo: str,
+    env: EnvLike,
+    seeds: Sequence[int],
+    *,
+    total_steps: int | None = None,
+    device: str = "cpu",
+    out_dir: str | Path = "runs",
+    run_dir: str | Path | None = None,
+    preset: str = "auto",
+    init_from: str | Path | None = None,
+    engine: EngineName = "auto",
+    settings: dict[str, Any] | None = None,
+    **hyperparameters: Any,
+) -> list[Result]:
+    """`train` for several seeds at once: their agents learn in one batched call, each as it would alone.
+
+    Every seed gets a folder of its own, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a
+    list with a value for each seed.
+    """
+    budget, values = _tuned(algo, env, preset, total_steps, hyperparameters)
+    configs = each_config(algo, values, len(seeds))
+    population = make_population(algo, env, seeds, device, configs, init_from, engine)
+    folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
+    return population.train(budget, folders, **(settings or {}))
+
+
+def _tuned(
+    algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    """The budget, and the preset's values under the given ones."""
+    values = preset_for(algo, env_name(env), preset).values
+    budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
+    tuned = {name: value for name, value in values.items() if name != "total_steps"}
+    return budget, {**tuned, **hyperparameters}
+
+
+def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:
+    """A config for each of `count` seeds; numbers given as a list are one for each."""
+    kind = config_class(algo)
+    listed = {
+        name: value
+        for name, value in hyperparameters.items()
+        if name in agent_class(algo).INPUTS and isinstance(value, (list, tuple))
+    }
+    for name, values in listed.items():
+        if len(values) != count:
+            raise ConfigError(f"{name} lists {len(values)} values for {count} seeds: give one for each.")
+    return [
+        kind.from_dict({**hyperparameters, **{name: values[n] for name, values in listed.items()}})
+        for n in range(count)
+    ]
+
+
+def make_population(
+    algo: str,
+    env: EnvLike,
+    seeds: Sequence[int],
+    device: str,
+    configs: Sequence[Config],
+    init_from: str | Path | None = None,
+    engine: EngineName = "auto",
+) -> Population:
+    """Trainers for all seeds, to be trained together."""
+    trainers = []
+    for seed, config in zip(seeds, configs, strict=True):
+        envs = make_vector(env, config.to_dict()["num_envs"], engine, share=len(seeds))
+        trainers.append(trainer_class(algo)(env, seed, device, engine=envs, **config.to_dict()))
+        if init_from is not None:
+            trainers[-1].init_from(init_from)
+    return Population(trainers)
+
+
+def seed_folders(algo: str, env: str, seeds: Sequence[int], out_dir: Path, run_dir: Path | None) -> list[Path]:
+    """A run's folder for each seed; a seed that occurs again is numbered."""
+    folders = []
+    for n, seed in enumerate(seeds):
+        times = list(seeds[:n]).count(seed)
+        mark = f"_{times + 1}" if times else ""
+        home = run_dir / f"seed{seed}" if run_dir else out_dir / new_folder_name(algo, env, seed)
+        folders.append(home.with_name(home.name + mark))
+    return folders
 
 
 def make_trainer(

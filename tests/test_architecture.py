@@ -74,7 +74,7 @@ LAYERS = [
     "cluster.*",
     "api analysis.*",
     "policy",
-    "trainers.registry",
+    "trainers.registry trainers.population",
     "trainers.*.trainer",
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
@@ -160,7 +160,7 @@ ONLY_IN = {
 
 MEET_ENVIRONMENTS = """
     cli.* cluster.* api analysis.* evaluation envs.* runs.run runs.together
-    trainers.base trainers.on_policy trainers.off_policy trainers.*.trainer
+    trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 
 

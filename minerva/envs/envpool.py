@@ -66,7 +66,7 @@ class EnvPoolEngine:
 
     name: Final = "envpool"
 
-    def __init__(self, env: EnvLike, num_envs: int) -> None:
+    def __init__(self, env: EnvLike, num_envs: int, share: int = 1) -> None:
         found = obstacle(env)
         if found is not None or not isinstance(env, str):
             raise EnvError(f"The engine envpool cannot be used: {found}. The engine gymnasium steps everything.")
@@ -76,6 +76,7 @@ class EnvPoolEngine:
         self._entries = _entries(reference.observation_space)
         reference.close()
         self.num_envs = num_envs
+        self._threads = max(_cores() // share, 1)
         self.obs_dim = sum(size for _, size in self._entries)
         self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)
         self._take(self._envpool.make_spec(self._task))
@@ -101,7 +102,7 @@ class EnvPoolEngine:
             self._pool = self._envpool.make_gymnasium(
                 self._task,
                 num_envs=self.num_envs,
-                num_threads=min(self.num_envs, _cores()),
+                num_threads=min(self.num_envs, self._threads),
                 seed=[int(seed or 0) % SEEDS for seed in seeds],
                 max_episode_steps=NO_LIMIT,
             )

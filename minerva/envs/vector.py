@@ -6,14 +6,11 @@ the reward is 0, never leaves this file.
 """
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import flatdim
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from minerva.config import checked
 from minerva.envs.envpool import EnvPoolEngine, obstacle
@@ -71,74 +68,62 @@ class Engine(Protocol):
         """Free what the environments hold."""
 
 
-class _Watched(gym.Wrapper[Any, Any, Any, Any]):
-    """Names the environment when it raises, and drops `info`: merging that costs more than small simulators do."""
-
-    def __init__(self, env: gym.Env[Any, Any], name: str, index: int) -> None:
-        super().__init__(env)
-        self.name, self.index = name, index
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        with self._named("step"):
-            obs, reward, terminated, truncated, _ = self.env.step(action)
-        return obs, reward, terminated, truncated, {}
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        with self._named("reset"):
-            obs, _ = self.env.reset(seed=seed, options=options or None)
-        return obs, {}
-
-    @contextmanager
-    def _named(self, call: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            raise EnvStepError(
-                f"{self.name} raised {type(error).__name__} in {call} of environment {self.index}: {error} "
-                f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
-            ) from error
-
-
 class GymnasiumEngine:
-    """gymnasium's own vector environment, resetting when told to."""
+    """Environments of gymnasium, stepped one after another in the caller's thread.
+
+    gymnasium's own vector environment does the same and more: what it adds to a step takes as long as the simulator of
+    HalfCheetah does.
+    """
 
     name: Final = "gymnasium"
 
     def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
         """`first` is the number of the first one, where several engines have a share each."""
-        name, make = env_name(env), factory(env)
+        self._env_name, self._first, make = env_name(env), first, factory(env)
         route_warnings()
-        self._envs: Any = SyncVectorEnv(
-            [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(first, first + num_envs)],  # type: ignore[misc]
-            copy=False,
-            autoreset_mode=AutoresetMode.DISABLED,
-        )
-        self._snapshots = [Snapshots(one) for one in self._envs.envs]
+        self.envs = [prepared(make(), self._env_name) for _ in range(num_envs)]
+        self._snapshots = [Snapshots(one) for one in self.envs]
         self.num_envs = num_envs
-        observations, actions = self._envs.single_observation_space, self._envs.single_action_space
+        observations, actions = self.envs[0].observation_space, self.envs[0].action_space
+        if any(one.observation_space != observations or one.action_space != actions for one in self.envs):
+            raise EnvError(f"Two {self._env_name} have different spaces: each call must make the same environment.")
         self.obs_dim: int = flatdim(observations)
         self._action_dtype = actions.dtype
         self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)  # type: ignore[attr-defined]
+        self._obs: Array = np.zeros((num_envs, self.obs_dim), np.float32)
 
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
         """See `Engine`."""
-        for one, seed in zip(self._envs.envs, seeds, strict=True):
+        obs = self._obs.copy()  # rows that were handed out stay as they are
+        for i, (one, seed) in enumerate(zip(self.envs, seeds, strict=True)):
             if seed is not None:  # an environment may draw from its spaces
                 one.action_space.seed(seed)
                 one.observation_space.seed(seed)
-        options = None if mask is None else {"reset_mask": mask}
-        obs, _ = self._envs.reset(seed=list(seeds), options=options)
-        return obs.astype(np.float32)
+            if mask is None or mask[i]:
+                try:
+                    row, _ = one.reset(seed=seed)
+                except Exception as error:
+                    raise self._failed("reset", i, error) from error
+                obs[i] = self._shaped(row, i)
+        self._obs = obs
+        return obs
 
     def send(self, actions: Array) -> None:
-        """See `Engine`. gymnasium steps in the caller's thread, so nothing happens before `recv`."""
+        """See `Engine`. Nothing happens before `recv`."""
         self._actions = actions.astype(self._action_dtype)
 
     def recv(self) -> tuple[Array, Array, Array, Array]:
         """See `Engine`."""
-        obs, rewards, terminated, truncated, _ = self._envs.step(self._actions)
-        return obs.astype(np.float32), rewards, terminated, truncated
+        obs, rewards = np.empty_like(self._obs), np.empty(self.num_envs)
+        terminated, truncated = np.empty(self.num_envs, np.bool_), np.empty(self.num_envs, np.bool_)
+        for i, one in enumerate(self.envs):
+            try:
+                row, rewards[i], terminated[i], truncated[i], _ = one.step(self._actions[i])
+            except Exception as error:
+                raise self._failed("step", i, error) from error
+            obs[i] = self._shaped(row, i)
+        self._obs = obs
+        return obs, rewards, terminated, truncated
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
@@ -146,13 +131,30 @@ class GymnasiumEngine:
 
     def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
         """Put every environment into a state that it, or one made in the same way, was in."""
-        for one, snapshot in zip(self._snapshots[part], snapshots, strict=True):
-            one.env.reset(seed=0)  # an environment may make its parts at its first reset
-            one.restore(snapshot)
+        for keeper, snapshot in zip(self._snapshots[part], snapshots, strict=True):
+            keeper.env.reset(seed=0)  # an environment may make its parts at its first reset
+            keeper.restore(snapshot)
 
     def close(self) -> None:
         """See `Engine`."""
-        self._envs.close()
+        for one in self.envs:
+            one.close()
+
+    def _shaped(self, row: Any, index: int) -> Any:
+        if np.shape(row) != (self.obs_dim,):
+            raise EnvStepError(
+                f"{self._env_name} gave an observation of shape {np.shape(row)} in environment {index}, and its space "
+                f"says ({self.obs_dim},). Mend the environment."
+            )
+        return row
+
+    def _failed(self, call: str, index: int, error: Exception) -> EnvStepError:
+        """The error that names the environment."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return EnvStepError(
+            f"{self._env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
+            f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
+        )
 
 
 class VectorEnv:
@@ -296,13 +298,17 @@ class Joined:
 Envs = VectorEnv | Joined
 
 
-def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto") -> VectorEnv:
+def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:
     """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium.
 
-    `processes` are gymnasium's environments in processes of their own, which may raise, hang or die.
+    `processes` are gymnasium's in processes of their own, which may raise, hang or die. `share` is the number of vector
+    environments among which the machine's cores are divided.
     """
     checked("engine", engine, EngineName)
     if engine == "auto":
         engine = "gymnasium" if obstacle(env) else "envpool"
-    kinds: dict[str, Any] = {"envpool": EnvPoolEngine, "processes": ProcessEngine}
-    return VectorEnv(kinds.get(engine, GymnasiumEngine)(env, num_envs), env_name(env))
+    if engine == "envpool":
+        return VectorEnv(EnvPoolEngine(env, num_envs, share), env_name(env))
+    if engine == "processes":
+        return VectorEnv(ProcessEngine(env, num_envs), env_name(env))
+    return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

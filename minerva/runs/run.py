@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from minerva.compute.compiled import CompileMode
+from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precision
 from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
@@ -82,6 +82,8 @@ class RunSettings:
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
     """Compile the update where it pays, or never."""
+    matmul: MatmulPrecision = "highest"
+    """Products of float32 matrices on a GPU: "highest" in float32, "high" in TF32, faster and with 10-bit factors."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
     quiet: bool = False
@@ -95,6 +97,7 @@ class RunSettings:
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
         checked("compile", self.compile, CompileMode)
+        checked("matmul", self.matmul, MatmulPrecision)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,15 @@ class Result:
 class Run:
     """Opens the folder (new, or one that holds an unfinished run of the same config) and keeps it until the end."""
 
-    def __init__(self, trainer: Trainable, total_steps: int, out_dir: Path, settings: RunSettings) -> None:
+    def __init__(
+        self,
+        trainer: Trainable,
+        total_steps: int,
+        out_dir: Path,
+        settings: RunSettings,
+        signals: StopSignals | None = None,
+    ) -> None:
+        """`signals` are those of a population; None: the run listens itself."""
         self.trainer = trainer
         self.total_steps = total_steps
         self.settings = settings
@@ -129,14 +140,20 @@ class Run:
         self._stopped = False
         self._saved: int | None = None
         self._saved_at = self._took = 0.0
-        self.already_finished = False
+        self.already_finished = self._finished = False
+        self._given_signals = signals
         self._exit = ExitStack()
 
     @property
     def config(self) -> dict[str, Any]:
         """What makes two runs the same."""
         watched = {"eval_every": self.eval_every, "eval_episodes": self.settings.eval_episodes}
-        how = {"total_steps": self.total_steps, **watched, "compile": self.settings.compile}
+        how = {
+            "total_steps": self.total_steps,
+            **watched,
+            "compile": self.settings.compile,
+            "matmul": self.settings.matmul,
+        }
         described = self.trainer.describe()
         hyperparameters = described.pop("hyperparameters")  # last, for they are the longest part of config.yaml
         return {**described, **how, "hyperparameters": hyperparameters}
@@ -145,7 +162,8 @@ class Run:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:  # closes what was opened if a later part cannot be
-            self._signals = stack.enter_context(StopSignals())
+            self._signals = self._given_signals or stack.enter_context(StopSignals())
+            stack.enter_context(matmul_precision(self.settings.matmul))
             self._open(stack)
             if not self.already_finished:
                 self._start(stack)
@@ -158,9 +176,18 @@ class Run:
         """A step that was broken off because a signal could wait no longer ends like any other."""
         broken_off = kind is KeyboardInterrupt and self._signals.received and self._saved is not None
         if broken_off:
-            self._stopped, self.step = True, self._saved or 0
+            self.break_off()
         self._exit.close()
         return broken_off
+
+    def break_off(self) -> None:
+        """Stop where the last checkpoint was written."""
+        self._stopped, self.step = True, self._saved or 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do, for now or for good."""
+        return self._stopped or self._finished or self.already_finished
 
     def result(self) -> Result:
         """How it ended."""
@@ -269,6 +296,7 @@ class Run:
         if self._evaluated != self.step and not self._stopped:
             self._evaluate()
         self._save(finished=not self._stopped)
+        self._finished = not self._stopped
 
     @property
     def interrupted(self) -> bool:

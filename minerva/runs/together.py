@@ -1,7 +1,7 @@
 """Runs that go in step: one, or the seeds of a population."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minerva.envs.vector import Episode
 from minerva.errors import TrainingError
@@ -13,8 +13,11 @@ logger = logging.getLogger("minerva")
 class Together:
     """What a loop sees of its runs. In a population, one that fails is named and left behind; the others go on."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = list(runs)
+    def __init__(
+        self, runs: Sequence[Run], until: int | None = None, show: Callable[[int], None] = lambda step: None
+    ) -> None:
+        """They go on to `until`, or to their end; `show` is called with the step after each report."""
+        self.runs, self.until, self.show = list(runs), until, show
         self.failures: dict[int, TrainingError] = {}
         first = self.runs[0]
         self.total_steps, self.eval_every, self.settings = first.total_steps, first.eval_every, first.settings
@@ -35,7 +38,7 @@ class Together:
         while True:
             reached = [next(steps, None) for n, steps in under_way.items() if n not in self.failures]
             wanted = [step for step in reached if step is not None]
-            if not wanted:
+            if not wanted or (self.until is not None and wanted[0] > self.until):
                 return
             yield wanted[0]
 
@@ -57,3 +60,4 @@ class Together:
                 if len(self.failures) == len(self.runs):
                     raise
                 logger.error("%s: %s The other seeds go on.", run.folder.path.name, error)
+        self.show(step)

@@ -29,6 +29,8 @@ class Agent(ABC):
     """Methods that are mapped over the agents of a stack."""
     COMPILED: ClassVar[tuple[str, ...]]
     """Those of them that are worth compiling each."""
+    INPUTS: ClassVar[tuple[str, ...]]
+    """Fields of the config that an update takes as numbers: the agents of a stack may differ in them."""
     WHOLE: ClassVar[bool] = False
     """Whether the update has no long loop, so that it is compiled as a whole."""
 

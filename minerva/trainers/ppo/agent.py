@@ -42,6 +42,7 @@ class PPOAgent(Agent):
 
     PIECES = ("acted", "evaluated", "minibatch_step", "concluded")
     COMPILED = ("acted", "minibatch_step")
+    INPUTS = (*HYPER, "policy_lr", "target_kl")
 
     def __init__(
         self,

@@ -51,6 +51,7 @@ class VMPOAgent(Agent):
 
     PIECES = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
     COMPILED = ("acted", "m_step")
+    INPUTS = (*HYPER, "policy_lr", "value_lr", "epsilon_mu", "epsilon_sigma")
 
     def __init__(
         self,
