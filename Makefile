@@ -9,11 +9,12 @@ SEED   ?= 0
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint types wheel-test system-deps clean
+.PHONY: help train test test-slow faults lint types wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make test        lint, types and tests (under ten minutes on two cores)"
+	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
@@ -40,6 +41,9 @@ test: lint types
 
 test-slow: $(VENV)/.dev wheel-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not cuda" -q
+
+faults: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --long
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

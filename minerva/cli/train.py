@@ -51,7 +51,8 @@ class RunOptions:
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     engine: EngineName = "auto"
-    """What steps the environments: gymnasium, envpool (C++ threads), or auto: envpool where it is and has the task."""
+    """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
+    threads), or auto: envpool where it is installed and has the task, else gymnasium."""
     preset: str = "auto"
     """Tuned settings to start from: auto (the environment's own, if there is one), none, or a preset's name."""
     config: Path | None = None

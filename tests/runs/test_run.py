@@ -274,7 +274,7 @@ def test_if_both_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path) -> N
     Idle().train(20, tmp_path, callbacks=[stop_at(10)])
     for path in (tmp_path / "checkpoints").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"ppo_previous\.pt is cut off"):
+    with pytest.raises(CheckpointError, match=r"ppo_last\.pt is cut off"):
         Idle().train(20, tmp_path)
 
 
