@@ -64,7 +64,7 @@ wheel-test: $(VENV)/.dev
 # the only target that calls apt: what the tests need of the system, on Debian
 system-deps:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git > /dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 > /dev/null
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
