@@ -13,9 +13,9 @@ AT_FLOOR = 1e-7
 
 def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
     """Raw actions from standard-normal noise.  [B, D], [B, D], [N, B, D] -> [N, B, D]"""
-    # LaTeX: \sigma'_b = \exp(\log\sigma'_b)
+    # LaTeX: \sigma'_j = \exp(\log\sigma'_j)
     std = torch.exp(log_std)
-    # LaTeX: a_{b,i} = \mu'_b + \sigma'_b \xi_{b,i}
+    # LaTeX: a_{i,j} = \mu'_j + \sigma'_j \xi_{i,j}
     actions = mean + std * noise
     return actions
 
