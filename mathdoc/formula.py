@@ -1,5 +1,6 @@
 """A marker with its meaning: which symbols it has, what they stand for, what its left-hand side is."""
 
+import ast
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,9 @@ def _understood(marker: Marker, notation: Notation, earlier: dict[str, Binding],
         return Formula(marker, anchor, _left(marker, tex, None, declared, notation), span)
     if not marker.target:
         raise FormulaError("the statement below assigns nothing, so nothing can be compared", *span)
+    if isinstance(marker.value, (ast.Name, ast.Attribute, ast.Constant)):
+        assigned = ast.unparse(marker.value)
+        raise FormulaError(f"this line computes nothing: move the marker to where `{assigned}` is assigned", *span)
     table = [binding for binding in visible.values() if binding.var]
     tree = parse(right, [*earlier.values(), *table], notation.axes)
     binding = _left(marker, tex, tree, declared, notation)
@@ -98,6 +102,10 @@ def _left(marker: Marker, tex: str, tree: Node | None, declared: Binding | None,
     if axes is not None and frozenset(axis.rstrip("?") for axis in axes) != free:
         left, right = " ".join(axes) or "none", " ".join(sorted(free)) or "none"
         raise FormulaError(f"the indices differ: the table gives `{tex}` {left}, the right-hand side has {right}", 0)
+    written = {index.letter for use in uses for index in use.indices if index.axis in use.binding.slots}
+    lost = sorted((free & written) - {token.text for token in tokens(tex) if token.scripted})
+    if lost:
+        raise FormulaError(f"the index {lost[0]} is left free: it is on the right-hand side and not on the left", 0)
     if declared:
         declared.used = True
     if axes is None and len(free) <= 1:
@@ -147,6 +155,10 @@ def _located(marker: Marker, notation: Notation, error: FormulaError) -> Problem
     if error.message != "UNKNOWN":
         return marker.problem(error.message, error.start, error.end, hint=error.hint, level=2)
     tex = marker.tex[error.start : error.end]
+    left, _ = split_equation(marker.tex)
+    if normal(tex) == " ".join(token.text for token in left):
+        message = f"`{tex}` is on both sides: an earlier value needs a symbol of its own"
+        return marker.problem(message, error.start, error.end, level=2)
     letters = [t.text for t in tokens(tex) if t.scripted and t.kind == "letter" and t.text in notation.axes]
     axes = f', axes = "{" ".join(dict.fromkeys(letters))}"' if letters else ""
     quoted = f"'{tex}'" if "'" not in tex else '"' + tex.replace("\\", "\\\\") + '"'
@@ -171,6 +183,7 @@ def _unused(notation: Notation, formulas: Sequence[Formula], problems: Sequence[
 def _anchor(marker: Marker, formulas: Iterable[Formula]) -> str:
     """`f-gae-a-t`: from the function and the left-hand side, numbered where two are alike."""
     left, _, _ = marker.tex.partition("=")
+    left = re.sub(r"\\(mathcal|mathrm|mathbf|operatorname|text)\b", "", left)
     words = re.sub(r"[^A-Za-z0-9]+", "-", f"{marker.scope} {left}".replace("'", " prime ")).strip("-").lower()
     taken = {formula.anchor for formula in formulas}
     anchor, number = f"f-{words}", 1

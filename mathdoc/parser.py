@@ -141,6 +141,9 @@ class _Parser:
         symbol = longest(self.found, self.at, self.bindings, self.letters)
         if symbol is not None:
             use, self.at = symbol
+            if self.continues():
+                self.at = first
+                return self.unknown()
             use.binding.used = True
             return use
         token = self.found[self.at]
@@ -159,6 +162,11 @@ class _Parser:
             self.take("|")
             return Call("abs", (inner,), span=self.span(first))
         return self.operator(token)
+
+    def continues(self) -> bool:
+        """Whether what was matched is only the beginning of a longer symbol: `M` of `M_\\pi`, `w_t` of `w_t^{old}`."""
+        word = self.peek() == "^" and self.at + 2 < len(self.found) and self.found[self.at + 2].kind == "word"
+        return self.peek() in ("_", "'") or word
 
     def operator(self, token: Token) -> Node:
         first = self.at

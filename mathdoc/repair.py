@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import permutations
 
 from mathdoc.capture import Sample
 from mathdoc.formula import Formula
@@ -17,7 +18,8 @@ def repair(formula: Formula, tree: Node, holds: Callable[[Node], bool], sample: 
         if holds(candidate):
             part = formula.marker.tex[slice(*node.span)] if node.span != (0, 0) else ""
             return f"it would hold with {what}{f' at `{part}`' if part else ''}"
-    return _unread(formula)
+    statement = ast.unparse(formula.marker.statement)
+    return _unread(formula) or f"the line is: {statement}"
 
 
 def _candidates(tree: Node, sample: Sample) -> Iterator[tuple[Node, str, Node]]:
@@ -25,8 +27,9 @@ def _candidates(tree: Node, sample: Sample) -> Iterator[tuple[Node, str, Node]]:
     for mutant in mutants(tree):
         yield mutant.tree, mutant.what, places.get(mutant.span, tree)
     extra = [_use(binding) for binding in sample.values if binding.axes is not None]
+    letters = sorted({index.letter for node in walk(tree) if isinstance(node, Use) for index in node.indices})
     for node in walk(tree):
-        for new, what in _insertions(node, extra):
+        for new, what in [*_insertions(node, extra), *_renamed(node, letters)]:
             yield replaced(tree, node, new), what, node
 
 
@@ -40,6 +43,8 @@ def _insertions(node: Node, extra: list[Use]) -> Iterator[tuple[Node, str]]:
         for other in (node.value - 1, 0.5 * node.value, 2 * node.value):
             yield replace(node, value=other), f"{other:g}"
     yield Sum((node,), (-1,)), "the other sign"
+    yield Product((Number(0.5), node)), "a factor 1/2"
+    yield Product((Number(2.0), node)), "a factor 2"
     yield Call("exp", (node,)), "exp"
     yield Call("log", (node,)), "log"
     yield Call("sqrt", (node,)), "a square root"
@@ -55,6 +60,16 @@ def _insertions(node: Node, extra: list[Use]) -> Iterator[tuple[Node, str]]:
         for use in extra:
             if free_axes(use) == {node.letter}:
                 yield replace(node, member=use), f"`{node.letter} \\in {use.binding.tex}`"
+
+
+def _renamed(node: Node, letters: list[str]) -> Iterator[tuple[Node, str]]:
+    """A symbol with other indices of the formula."""
+    if not isinstance(node, Use) or len(node.indices) > 3:
+        return
+    for chosen in permutations(letters, len(node.indices)):
+        if chosen != tuple(index.letter for index in node.indices):
+            indices = tuple(replace(index, letter=letter) for index, letter in zip(node.indices, chosen, strict=True))
+            yield replace(node, indices=indices), f"the indices {', '.join(chosen)}"
 
 
 def _with(node: Node, use: Use, name: str) -> Iterator[tuple[Node, str]]:
