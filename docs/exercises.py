@@ -136,7 +136,7 @@ def _categorical(normal: Normal) -> None:
 
 def _mpo(normal: Normal) -> None:
     mean, log_std = normal(BATCH, ACT), 0.3 * normal(BATCH, ACT)
-    actions = mpo.sampled_actions(mean, log_std, normal(SAMPLES, BATCH, ACT))
+    actions = gaussian.sampled_actions(mean, log_std, normal(SAMPLES, BATCH, ACT))
     mpo.critic_loss(normal(BATCH), normal(BATCH))
     mpo.out_of_bounds_scores(actions, torch.tensor([-0.5, -1.0, -0.3]), torch.tensor([0.4, 1.2, 0.9]))
     scores, temperature = normal(SAMPLES, BATCH), torch.tensor(0.7)
@@ -213,7 +213,7 @@ def _mpo_agents(normal: Normal, seed: int) -> None:
             batch = {name: values.squeeze(1) for name, values in batch.items() if name not in _SEQUENCES}
         agent.update(batch)
         agent.update(batch)
-        agent.sample_uniform(batch["obs"])
+        agent.sample_uniform((BATCH,))
 
 
 _SEQUENCES = ("actions_raw", "behaviour_logp")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minerva.api import evaluate as evaluate
     from minerva.api import train as train
+    from minerva.api import train_seeds as train_seeds
     from minerva.policy import Policy as Policy
     from minerva.policy import load_policy as load_policy
     from minerva.trainers.mpo.agent import MPOAgent as MPOAgent
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 # Imported when first used: acting with a trained policy needs no simulator, and `minerva --help` no torch.
 _HOMES = {
     "train": "minerva.api",
+    "train_seeds": "minerva.api",
     "evaluate": "minerva.api",
     "load_policy": "minerva.policy",
     "Policy": "minerva.policy",
@@ -57,6 +59,7 @@ __all__ = [
     "evaluate",
     "load_policy",
     "train",
+    "train_seeds",
 ]
 
 

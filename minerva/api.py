@@ -1,17 +1,24 @@
 """Training and evaluating in one call, as the command line does it."""
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from minerva.config import Config
+from minerva.envs.envpool import obstacle
 from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.vector import EngineName, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.policy import load_policy
 from minerva.presets import preset_for
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
-from minerva.trainers.registry import config_class, trainer_class
+from minerva.trainers.population import Population
+from minerva.trainers.registry import agent_class, config_class, trainer_class
+
+logger = logging.getLogger("minerva")
 
 DEFAULT_STEPS = 1_000_000
 
@@ -27,6 +34,7 @@ def train(
     run_dir: str | Path | None = None,
     preset: str = "auto",
     init_from: str | Path | None = None,
+    engine: EngineName = "auto",
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Result:
@@ -34,20 +42,108 @@ def train(
 
     The run gets a new folder in `out_dir`, or is written to `run_dir` itself. `settings` are fields of RunSettings.
     """
-    values = preset_for(algo, env_name(env), preset).values
-    budget = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
-    tuned = {name: value for name, value in values.items() if name != "total_steps"}
-    config = config_class(algo).from_dict({**tuned, **hyperparameters})
-    trainer = make_trainer(algo, env, seed, device, config, init_from)
+    budget, values = _tuned(algo, env, preset, total_steps, hyperparameters)
+    trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
-    return trainer.train(budget, folder, **(settings or {}))
+    result: Result = trainer.train(budget, folder, **(settings or {}))
+    return result
+
+
+def train_seeds(
+    algo: str,
+    env: EnvLike,
+    seeds: Sequence[int],
+    *,
+    total_steps: int | None = None,
+    device: str = "cpu",
+    out_dir: str | Path = "runs",
+    run_dir: str | Path | None = None,
+    preset: str = "auto",
+    init_from: str | Path | None = None,
+    engine: EngineName = "auto",
+    settings: dict[str, Any] | None = None,
+    **hyperparameters: Any,
+) -> list[Result]:
+    """`train` for several seeds at once: their agents learn in one batched call, each as it would alone.
+
+    Every seed gets a folder of its own, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a
+    list with a value for each seed.
+    """
+    budget, values = _tuned(algo, env, preset, total_steps, hyperparameters)
+    configs = each_config(algo, values, len(seeds))
+    population = make_population(algo, env, seeds, device, configs, init_from, engine)
+    folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
+    return population.train(budget, folders, **(settings or {}))
+
+
+def _tuned(
+    algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    """The budget, and the preset's values under the given ones."""
+    values = preset_for(algo, env_name(env), preset).values
+    budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
+    tuned = {name: value for name, value in values.items() if name != "total_steps"}
+    return budget, {**tuned, **hyperparameters}
+
+
+def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:
+    """A config for each of `count` seeds; numbers given as a list are one for each."""
+    kind = config_class(algo)
+    listed = {
+        name: value
+        for name, value in hyperparameters.items()
+        if name in agent_class(algo).INPUTS and isinstance(value, (list, tuple))
+    }
+    for name, values in listed.items():
+        if len(values) != count:
+            raise ConfigError(f"{name} lists {len(values)} values for {count} seeds: give one for each.")
+    return [
+        kind.from_dict({**hyperparameters, **{name: values[n] for name, values in listed.items()}})
+        for n in range(count)
+    ]
+
+
+def make_population(
+    algo: str,
+    env: EnvLike,
+    seeds: Sequence[int],
+    device: str,
+    configs: Sequence[Config],
+    init_from: str | Path | None = None,
+    engine: EngineName = "auto",
+) -> Population:
+    """Trainers for all seeds, to be trained together."""
+    trainers = []
+    for seed, config in zip(seeds, configs, strict=True):
+        envs = make_vector(env, config.to_dict()["num_envs"], engine, share=len(seeds))
+        trainers.append(trainer_class(algo)(env, seed, device, engine=envs, **config.to_dict()))
+        if init_from is not None:
+            trainers[-1].init_from(init_from)
+    return Population(trainers)
+
+
+def seed_folders(algo: str, env: str, seeds: Sequence[int], out_dir: Path, run_dir: Path | None) -> list[Path]:
+    """A run's folder for each seed; a seed that occurs again is numbered."""
+    folders = []
+    for n, seed in enumerate(seeds):
+        times = list(seeds[:n]).count(seed)
+        mark = f"_{times + 1}" if times else ""
+        home = run_dir / f"seed{seed}" if run_dir else out_dir / new_folder_name(algo, env, seed)
+        folders.append(home.with_name(home.name + mark))
+    return folders
 
 
 def make_trainer(
-    algo: str, env: EnvLike, seed: int, device: str, config: Config, init_from: str | Path | None = None
+    algo: str,
+    env: EnvLike,
+    seed: int,
+    device: str,
+    config: Config,
+    init_from: str | Path | None = None,
+    engine: EngineName = "auto",
 ) -> Any:
     """A trainer from a whole config object."""
-    trainer = trainer_class(algo)(env, seed, device, **config.to_dict())
+    trainer = trainer_class(algo)(env, seed, device, engine=engine, **config.to_dict())
     if init_from is not None:
         trainer.init_from(init_from)
     return trainer
@@ -60,14 +156,20 @@ def evaluate(
     which: str = "best",
     env: EnvLike | None = None,
     seed: int | None = None,
+    engine: EngineName | None = None,
 ) -> Evaluation:
-    """Evaluate the policy of a run or checkpoint. Environments that are not known by id have to be given as `env`."""
+    """Evaluate the policy of a run or checkpoint. Environments that are not known by id have to be given as `env`.
+
+    `engine` None is the one it was trained with, or gymnasium where that is EnvPool and cannot be had.
+    """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
     if seed is not None and seed < 0:
         raise ConfigError(f"seed is {seed}: it must be 0 or more.")
     policy = load_policy(path, which)
-    evaluator = Evaluator(env or policy.about["env"], episodes, policy.about["seed"] if seed is None else seed)
+    env = env or policy.about["env"]
+    engine = engine or _engine_like(policy.about["engine"], env)
+    evaluator = Evaluator(env, episodes, policy.about["seed"] if seed is None else seed, engine)
     if evaluator.envs.obs_dim != policy.about["obs_dim"] or evaluator.envs.act_dim != policy.about["act_dim"]:
         raise CheckpointError(
             f"{path} was trained on {policy.about['env']}, and {evaluator.envs.name} has other observations or "
@@ -77,3 +179,12 @@ def evaluate(
         return evaluator(lambda obs: policy.agent.policy_action(obs).cpu().numpy())
     finally:
         evaluator.close()
+
+
+def _engine_like(trained: EngineName, env: EnvLike) -> EngineName:
+    """The engine that a policy was trained with, as far as it can be had here."""
+    found = obstacle(env) if trained == "envpool" else None
+    if found is None:
+        return trained
+    logger.warning("Trained with EnvPool and evaluated with gymnasium, whose episodes are others: %s.", found)
+    return "gymnasium"

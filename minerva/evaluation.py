@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import VectorEnv, make_vector
+from minerva.envs.vector import EngineName, VectorEnv, make_vector
 
 logger = logging.getLogger("minerva")
 
@@ -16,9 +16,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Act = Callable[[Array], Array]
 """Observations [E, O] -> actions [E, D] in [-1, 1]."""
 
+Interrupted = Callable[[], bool]
+"""Whether somebody wants the evaluation to be broken off."""
+
 FIRST_SEED = 10_000
 AT_ONCE = 20
 LONGEST_EPISODE = 20_000
+
+
+class EvaluationInterruptedError(Exception):
+    """Raised inside an evaluation that somebody wants to be broken off."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +59,38 @@ class Evaluator:
     random generator.
     """
 
-    def __init__(self, env: EnvLike, episodes: int, seed: int) -> None:
+    def __init__(self, env: EnvLike, episodes: int, seed: int, engine: EngineName = "auto") -> None:
         self.seeds = [seed + FIRST_SEED + i for i in range(episodes)]
-        self.envs: VectorEnv = make_vector(env, min(episodes, AT_ONCE))
+        self.envs: VectorEnv = make_vector(env, min(episodes, AT_ONCE), engine)
 
-    def __call__(self, act: Act) -> Evaluation:
-        """Evaluate `act`."""
+    def __call__(self, act: Act, interrupted: Interrupted = lambda: False) -> Evaluation:
+        """Evaluate `act`, unless EvaluationInterruptedError."""
         returns: list[float] = []
         lengths: list[int] = []
         for first in range(0, len(self.seeds), self.envs.num_envs):
-            wave = self._wave(act, self.seeds[first : first + self.envs.num_envs])
+            wave = self._wave(act, self.seeds[first : first + self.envs.num_envs], interrupted)
             returns += wave.returns
             lengths += wave.lengths
         return Evaluation(returns, lengths)
 
-    def random(self, seed: int) -> Evaluation:
+    def random(self, seed: int, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate a policy that draws its actions uniformly."""
         draw = np.random.default_rng(seed)
-        return self(lambda obs: draw.uniform(-1, 1, (len(obs), self.envs.act_dim)))
+        return self(lambda obs: draw.uniform(-1, 1, (len(obs), self.envs.act_dim)), interrupted)
 
     def close(self) -> None:
         """Free the environments."""
         self.envs.close()
 
-    def _wave(self, act: Act, seeds: list[int]) -> Evaluation:
+    def _wave(self, act: Act, seeds: list[int], interrupted: Interrupted) -> Evaluation:
         """One episode in each environment; the last wave may need fewer than there are."""
         n = len(seeds)
         spare = seeds[-1:] * (self.envs.num_envs - n)
         self.envs.reset(seeds + spare)
         finished: dict[int, tuple[float, int]] = {}
         for _ in range(LONGEST_EPISODE):
+            if interrupted():
+                raise EvaluationInterruptedError
             step = self.envs.step(act(self.envs.obs))
             for episode in step.episodes:
                 finished.setdefault(episode.env, (episode.episode_return, episode.length))

@@ -243,13 +243,13 @@ class Unstable(Env):
 
 
 def keep_what_is_learned(agent: Any, field: str) -> list[Any]:
-    """A list that grows by `field` of every rollout the agent learns from."""
+    """A list that grows by `field` of every rollout the agent learns from, alone in its loop."""
     kept: list[Any] = []
-    learn = agent.learn
+    evaluated = agent.evaluated
 
-    def learn_and_keep(rollout: dict[str, Any], remaining: float) -> Any:
+    def evaluate_and_keep(state: Any, rollout: dict[str, Any], hyper: Any) -> Any:
         kept.append(rollout[field].clone())
-        return learn(rollout, remaining)
+        return evaluated(state, rollout, hyper)
 
-    agent.learn = learn_and_keep
+    agent.evaluated = evaluate_and_keep
     return kept

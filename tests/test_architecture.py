@@ -74,16 +74,17 @@ LAYERS = [
     "cluster.*",
     "api analysis.*",
     "policy",
-    "trainers.registry",
+    "trainers.registry trainers.population",
     "trainers.*.trainer",
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
-    "runs.run",
+    "trainers.stack",
+    "runs.run runs.together",
     "evaluation",
     "trainers.*.agent",
     "trainers.*.*",
     "trainers.*.losses",
-    "trainers.health",
+    "trainers.agent trainers.health",
     "trainers.*.config",
     "runs.* envs.* data.* compute.* networks presets",
     "utils.*",
@@ -158,8 +159,8 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* cluster.* api analysis.* evaluation envs.* runs.run
-    trainers.base trainers.on_policy trainers.off_policy trainers.*.trainer
+    cli.* cluster.* api analysis.* evaluation envs.* runs.run runs.together
+    trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 
 

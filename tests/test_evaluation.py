@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium.utils.seeding import np_random
 from probe_envs import Counter, Ending, Endless, Listener, Lottery, Makes
+from tiny_runs import same
 
 from minerva import evaluation
 from minerva.evaluation import Evaluation, Evaluator
@@ -146,14 +147,10 @@ def trained(folder: Path, **settings: Any) -> dict[str, Any]:
     return trainer.state_dict()
 
 
-def leaves(tree: Any) -> list[torch.Tensor]:
-    return [leaf for part in tree.values() for leaf in leaves(part)] if isinstance(tree, dict) else [tree]
-
-
 def test_training_with_and_without_evaluations_ends_with_the_same_weights(tmp_path: Path) -> None:
     often = trained(tmp_path / "often", eval_every=128, eval_episodes=3)
     rarely = trained(tmp_path / "rarely", eval_every=100_000, eval_episodes=1)
-    assert all(torch.equal(a, b) for a, b in zip(leaves(often), leaves(rarely), strict=True))
+    assert same(often, rarely)
     assert "reward_norm" in often
     evaluations = [
         len((tmp_path / name / "metrics.jsonl").read_text().split("eval/return_mean")) - 1

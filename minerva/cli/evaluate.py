@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 from rich.console import Console
 
 from minerva.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.api import evaluate
+from minerva.envs.vector import EngineName
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,14 @@ class Evaluate:
     """Another environment id than the one it was trained on."""
     seed: int | None = None
     """Seed of the first episode (10000 is added); None: the run's own."""
+    engine: EngineName | None = None
+    """What steps the environment; None: what it was trained with."""
 
     def run(self) -> int:
         """Evaluate and print."""
         which = "last" if self.last else "best"
-        result = evaluate(self.run_dir, episodes=self.episodes, which=which, env=self.env, seed=self.seed)
+        chosen: dict[str, Any] = {"env": self.env, "seed": self.seed, "engine": self.engine}
+        result = evaluate(self.run_dir, episodes=self.episodes, which=which, **chosen)
         metrics = result.metrics()
         low, high = iqm_interval(result.returns)
         console = Console(highlight=False)

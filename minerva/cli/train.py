@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_type_hints
+from typing import Annotated, Any, Union, get_type_hints
 
 import torch
 import tyro
@@ -18,8 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from minerva.api import DEFAULT_STEPS, make_trainer
+from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode
 from minerva.config import Config, checked, nearest
+from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError, RunError
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
@@ -40,12 +42,16 @@ class RunOptions:
     """Environment id: any of gymnasium's, dm_control/<domain>/<task>, or your_module:YourEnv-v0."""
     seed: int = 0
     """Seed of everything random; training environments get seed + i, evaluation seed + 10000 + i."""
+    seeds: str | None = None
+    """Train these seeds together instead, each in a folder of its own: 0:8 is 0 to 7, or list them as 0,1,5."""
+    vary: tuple[str, ...] = ()
+    """With --seeds: a hyperparameter's value for each of them, for example policy_lr=1e-4,3e-4,1e-3."""
     total_steps: int = DEFAULT_STEPS
     """Environment steps to train for."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
-    engine: Literal["auto", "gymnasium"] = "auto"
-    """What steps the environments."""
+    engine: EngineName = "auto"
+    """What steps the environments: gymnasium, envpool (C++ threads), or auto: envpool where it is and has the task."""
     preset: str = "auto"
     """Tuned settings to start from: auto (the environment's own, if there is one), none, or a preset's name."""
     config: Path | None = None
@@ -85,14 +91,32 @@ class TrainCommand:
             raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
         torch.set_num_threads(options.threads)
         config = config_class(algo).from_dict(self.hyperparameters.to_dict())
-        trainer = make_trainer(algo, options.env, options.seed, options.device, config, options.init_from)
+        settings = {name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "wandb")}
+        if options.seeds is not None or options.vary:
+            return self._run_seeds(Seeds(algo, config, options.seeds, options.vary), settings)
+        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
+        trainer = make_trainer(*made_of)
         folder = _folder(algo, options)
         console = Console(highlight=False)
-        _announce(console, algo, options, config)
-        settings = {name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "wandb")}
+        _announce(console, algo, options, config, trainer.envs.engine)
         result = trainer.train(options.total_steps, folder, **settings)
         _conclude(console, algo, options.env, result)
         return 0 if result.finished else 3
+
+    def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
+        """The same for a population."""
+        options = self.run_options
+        if options.resume is not None:
+            raise ConfigError(
+                "--resume goes on with one run. Seeds that were trained together go on with the same --run-dir."
+            )
+        population = seeds.population(options.env, options.device, options.init_from, options.engine)
+        folders = seeds.folders(options.env, options.out_dir, options.run_dir)
+        console = Console(highlight=False)
+        _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.engine)
+        results = population.train(options.total_steps, folders, **settings)
+        seeds.conclude(console, results)
+        return 0 if all(result.finished for result in results) else 3
 
 
 def train_type(arguments: Sequence[str]) -> Any:
@@ -173,10 +197,11 @@ def _without_checks(config: Any) -> Any:
     return dataclass(frozen=True)(type(config.__name__, (config,), body))
 
 
-def _announce(console: Console, algo: str, options: RunOptions, config: Config) -> None:
+def _announce(console: Console, algo: str, options: RunOptions, config: Config, engine: str) -> None:
     """What is about to happen, with every setting."""
-    budget = f"{options.total_steps:,} steps on {options.device}"
-    console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], seed {options.seed}, {budget}", soft_wrap=True)
+    budget = f"{options.total_steps:,} steps on {options.device}, stepped by {engine}"
+    seeds = f"seed {options.seed}" if options.seeds is None else f"seeds {options.seeds} together"
+    console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {seeds}, {budget}", soft_wrap=True)
     settings = config.to_dict()
     text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from torch._functorch.compile_utils import fx_graph_cse
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx import Graph
 
 logger = logging.getLogger("minerva")
 
@@ -14,11 +17,33 @@ PAYS_FROM = 10_000
 """Calls from which compiling pays: it takes about 15 s once and saves 2 ms or more a call."""
 
 
+class _EachOnce(CustomGraphPass):
+    """Computes once what pure functions, each for itself, ask for again: a fifth of MPO's update."""
+
+    def __call__(self, graph: Graph) -> None:
+        module = graph.owning_module
+        if module is not None:
+            module.graph = fx_graph_cse(graph)
+
+    def uuid(self) -> str:
+        """Part of the key under which compiled code is cached."""
+        return "minerva: each subexpression once"
+
+
+OPTIONS: dict[str, Any] = {"post_grad_custom_pre_pass": _EachOnce()}
+
+
 def compiled(function: Callable[..., Any], mode: CompileMode, calls: int) -> Callable[..., Any]:
     """`function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is."""
     if mode == "off" or calls < PAYS_FROM:
         return function
     return _Compiled(function)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line; torch.compile puts the name of its backend before it."""
+    lines = [line for line in str(error).strip().splitlines() if line and not line.startswith("backend=")]
+    return next(iter(lines), type(error).__name__)
 
 
 class _Compiled:
@@ -31,14 +56,13 @@ class _Compiled:
     def __call__(self, *inputs: Any) -> Any:
         try:
             if self.call is None:
-                self.call = torch.compile(
-                    self.plain, fullgraph=True, dynamic=False
-                )  # raises on a Python it does not know
+                # raises on a Python it does not know
+                self.call = torch.compile(self.plain, fullgraph=True, dynamic=False, options=OPTIONS)
             return self.call(*inputs)
         except Exception as error:  # no compiler, an unsupported operation, a full cache disk: all the same here
             if self.call is self.plain:
                 raise
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = first_line(error)
             logger.warning("torch.compile is not usable here (%s); going on eagerly with the same results", reason)
             self.call = self.plain
             return self.plain(*inputs)

@@ -34,77 +34,114 @@ class Replay:
         self.num_envs = num_envs
         self.steps = max(capacity // num_envs, 1)
         self._sizes = list(self.widths.values())
-        self.storage = torch.zeros(self.steps, num_envs, sum(self._sizes), device=device)
-        self.rows = self.storage.view(self.steps * num_envs, -1)
-        self.flags = self.rows[:, -2:]
+        self.state = {
+            "storage": torch.zeros(self.steps, num_envs, sum(self._sizes), device=device),
+            "newest": torch.zeros((), dtype=torch.int64, device=device),
+        }
         self.written = 0
+        self.cuts: list[int] = []
         self.generator = generator(seed, "replay", device)
-        self._step = np.zeros((num_envs, sum(self._sizes)), np.float32)
-        self._step_fields = dict(zip(self.widths, np.split(self._step, np.cumsum(self._sizes)[:-1], -1), strict=True))
+        self._step = torch.zeros(num_envs, sum(self._sizes), pin_memory=device.type == "cuda")
+        columns = np.split(self._step.numpy(), np.cumsum(self._sizes)[:-1], -1)
+        self._step_fields = dict(zip(self.widths, columns, strict=True))
 
     def __len__(self) -> int:
         return min(self.written, self.steps) * self.num_envs
+
+    @property
+    def storage(self) -> Tensor:
+        """All rows.  [steps, E, widths]"""
+        return self.state["storage"]
 
     def add(self, **fields: Array) -> None:
         """Keep one step of all environments: every field as [E] or [E, width]."""
         for name, columns in self._step_fields.items():
             columns[:] = fields[name].reshape(self.num_envs, -1)
-        self.storage[self.written % self.steps] = torch.from_numpy(self._step)
+        place = self.written % self.steps
+        self.storage[place].copy_(self._step, non_blocking=True)
+        self.state["newest"].fill_(place)
         self.written += 1
 
     def cut(self) -> None:
         """Say that what is added next does not follow the newest rows: the environments were started anew."""
         if self.written:
-            newest = self._by_field(self.storage[(self.written - 1) % self.steps])
-            newest["truncated"].copy_(1 - newest["dones"])
+            self.cuts.append(self.written - 1)
+            self._mark_cuts()
 
     def sample(self, size: int) -> dict[str, Tensor]:
         """Transitions, every one equally likely.  [size, width] by field"""
-        return self._by_field(self.rows.index_select(0, self._starts(size)))
+        return self.transitions(self.state, self.starts(size))
 
     def sample_sequences(self, size: int, length: int) -> dict[str, Tensor]:
-        """Sequences, every start equally likely, none crossing an episode's end.  [size, length, width] by field
+        """Sequences, every start equally likely.  [size, length, width] by field"""
+        return self.sequences(self.state, self.starts(size), length)
+
+    def starts(self, size: int) -> Tensor:
+        """Random rows, to be given to `transitions` or `sequences`.  [size]"""
+        return torch.randint(len(self), (size,), generator=self.generator, device=self.storage.device)
+
+    def transitions(self, state: Tree, starts: Tensor) -> dict[str, Tensor]:
+        """The rows at `starts`."""
+        return self.by_field(state["storage"].flatten(0, 1).index_select(0, starts))
+
+    def sequences(self, state: Tree, starts: Tensor, length: int) -> dict[str, Tensor]:
+        """Sequences from `starts` on, none crossing an episode's end.
 
         One that reaches its end earlier, or the newest row, repeats its last row, which then is marked as
         terminated or truncated: whatever follows a mark is to be left out.
         """
-        starts = self._starts(size).unsqueeze(-1)
-        steps, envs = starts // self.num_envs, starts % self.num_envs
+        rows = state["storage"].flatten(0, 1)
+        first = starts.unsqueeze(-1)
+        steps, envs = first // self.num_envs, first % self.num_envs
         ahead = (steps + torch.arange(length, device=starts.device)) % self.steps
-        flags = self.flags.index_select(0, (ahead * self.num_envs + envs).flatten()).view(size, length, 2)
-        newest = (self.written - 1) % self.steps
-        ends = (flags > 0).any(-1) | (ahead == newest)
+        flags = rows[:, -2:].index_select(0, (ahead * self.num_envs + envs).flatten()).view(*ahead.shape, 2)
+        ends = (flags > 0).any(-1) | (ahead == state["newest"])
         goes_on = torch.cumprod(~ends[:, :-1], 1)
-        offsets = torch.cat(
-            (torch.zeros_like(starts), goes_on.cumsum(1)), 1
-        )  # 0, 1, 2, ... and no further than the end
-        rows = ahead.gather(1, offsets) * self.num_envs + envs
-        batch = self._by_field(self.rows.index_select(0, rows.flatten()).view(size, length, -1))
+        offsets = torch.cat((torch.zeros_like(first), goes_on.cumsum(1)), 1)  # 0, 1, 2, ... and no further than the end
+        places = ahead.gather(1, offsets) * self.num_envs + envs
+        batch = self.by_field(rows.index_select(0, places.flatten()).view(*ahead.shape, -1))
         batch["truncated"] = ends.gather(1, offsets).unsqueeze(-1).float() - batch["dones"]
         return batch
 
+    def move(self, state: Tree) -> None:
+        """Keep the rows in these tensors, which hold the same numbers, from now on."""
+        self.state = state
+
+    def since(self, first: int) -> Tensor:
+        """The rows from number `first` on, of all that were ever added.  [rows, E, width]"""
+        return self.storage[self._slots(first, self.written - first)].cpu()
+
+    def put(self, first: int, rows: Tensor) -> None:
+        """Take back rows that `since` gave, in a replay that knows by its state how many were written."""
+        if rows.shape[1:] != self.storage.shape[1:]:
+            raise CheckpointError(
+                f"The checkpoint's replay has rows of {tuple(rows.shape[1:])} numbers, and this one of "
+                f"{tuple(self.storage.shape[1:])}: give the environment and the settings that it was made with."
+            )
+        kept = rows[max(self.written - self.steps - first, 0) :]
+        self.storage[self._slots(first + len(rows) - len(kept), len(kept))] = kept.to(self.storage.device)
+        self._mark_cuts()
+
     def state_dict(self) -> Tree:
-        """The rows that hold data, where the next goes, and the generator."""
-        return {
-            "storage": self.storage[: self.written],
-            "written": self.written,
-            "generator": self.generator.get_state(),
-        }
+        """All but the rows: how many were written, after which the environments began anew, and the generator."""
+        return {"written": self.written, "cuts": self.cuts, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict` of a replay of the same size."""
-        kept, fits = state["storage"], min(state["written"], self.steps)
-        if kept.shape != (fits, *self.storage.shape[1:]):
-            raise CheckpointError(
-                f"The checkpoint's replay holds {tuple(kept.shape)} numbers, and this one needs "
-                f"{(fits, *self.storage.shape[1:])}: give the environment and the settings that it was made with."
-            )
-        self.storage[: len(kept)] = kept
-        self.written = state["written"]
+        """Take over a state made by `state_dict` of a replay of the same size; its rows follow by `put`."""
+        self.written, self.cuts = state["written"], list(state["cuts"])
+        self.state["newest"].fill_((self.written - 1) % self.steps)
         self.generator.set_state(state["generator"].cpu())
 
-    def _starts(self, size: int) -> Tensor:
-        return torch.randint(len(self), (size,), generator=self.generator, device=self.storage.device)
+    def _slots(self, first: int, count: int) -> Tensor:
+        return torch.arange(first, first + count, device=self.storage.device) % self.steps
 
-    def _by_field(self, rows: Tensor) -> dict[str, Tensor]:
+    def _mark_cuts(self) -> None:
+        """Mark the rows after which the environments began anew: on disk they are as they were added."""
+        self.cuts = [row for row in self.cuts if row >= self.written - self.steps]
+        for row in self.cuts:
+            marked = self.by_field(self.storage[row % self.steps])
+            marked["truncated"].copy_(1 - marked["dones"])
+
+    def by_field(self, rows: Tensor) -> dict[str, Tensor]:
+        """The columns of rows by name."""
         return dict(zip(self.widths, rows.split(self._sizes, -1), strict=True))

@@ -1,41 +1,71 @@
-"""A rollout: T steps of E environments in preallocated tensors. Every row is data; there are no reset rows."""
+"""A rollout: T steps of E environments in preallocated memory. Every row is data; there are no reset rows."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.utils.tree import Tree
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
 
 class Rollout:
-    """Filled row by row while collecting, then read as a dict of [T, E, ...] tensors on the learner's device."""
+    """Filled row by row on the host while collecting, then sent as [T, E, ...] tensors to the learner's device."""
 
     def __init__(self, steps: int, num_envs: int, obs_dim: int, act_dim: int, device: torch.device) -> None:
-        self.device = device
-        self.obs = torch.zeros(steps, num_envs, obs_dim)
-        self.actions = torch.zeros(steps, num_envs, act_dim)
-        self.next_obs = torch.zeros(steps, num_envs, obs_dim)
-        self.rewards = torch.zeros(steps, num_envs)
-        self.terminated = torch.zeros(steps, num_envs)
-        self.dones = torch.zeros(steps, num_envs)
+        self.steps, self.num_envs, self.device = steps, num_envs, device
+        self.filled = 0
+        self.noise: Tensor | None = None
+        """Of the actions of all its steps, drawn when it is begun.  [T, E, D]"""
+        widths = {"obs": (obs_dim,), "actions": (act_dim,), "next_obs": (obs_dim,)}
+        shapes = {**widths, "rewards": (), "terminated": (), "dones": ()}
+        pinned = device.type == "cuda"
+        self.fields = {name: torch.zeros(steps, num_envs, *shape, pin_memory=pinned) for name, shape in shapes.items()}
+        self._rows = {name: field.numpy() for name, field in self.fields.items()}
+
+    @property
+    def full(self) -> bool:
+        """Whether every row is written."""
+        return self.filled == self.steps
+
+    def begin(self, draw: Callable[[tuple[int, ...]], Tensor]) -> None:
+        """Start anew with noise for all steps, unless it is filled in part: then it goes on."""
+        if self.full or self.noise is None:
+            self.filled = 0
+        if self.filled == 0:
+            self.noise = draw((self.steps, self.num_envs))
 
     def write(
-        self,
-        t: int,
-        obs: np.ndarray,
-        actions: Tensor,
-        next_obs: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
+        self, obs: Array, actions: Array, next_obs: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
-        """Keep step t of all environments. `next_obs` is the true next observation, also at an episode's end."""
-        self.obs[t] = torch.from_numpy(obs)
-        self.actions[t] = actions
-        self.next_obs[t] = torch.from_numpy(next_obs)
-        self.rewards[t] = torch.from_numpy(rewards)
-        self.terminated[t] = torch.from_numpy(terminated)
-        self.dones[t] = torch.from_numpy(terminated | truncated)
+        """Keep the next step. `next_obs` is the true next observation, also at an episode's end."""
+        rows, t = self._rows, self.filled
+        rows["obs"][t] = obs
+        rows["actions"][t] = actions
+        rows["next_obs"][t] = next_obs
+        rows["rewards"][t] = rewards
+        rows["terminated"][t] = terminated
+        rows["dones"][t] = terminated | truncated
+        self.filled += 1
 
     def tensors(self) -> dict[str, Tensor]:
-        """All fields by name."""
-        fields = ("obs", "actions", "next_obs", "rewards", "terminated", "dones")
-        return {name: getattr(self, name).to(self.device) for name in fields}
+        """All fields by name, on the learner's device."""
+        return {name: field.to(self.device, non_blocking=True) for name, field in self.fields.items()}
+
+    def state_dict(self) -> Tree:
+        """The rows of a rollout that is filled in part; a full one has been learned from."""
+        filled = 0 if self.full else self.filled
+        return {
+            **{name: field[:filled] for name, field in self.fields.items()},
+            "noise": self.noise if filled else None,
+        }
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+        self.filled = len(state["rewards"])
+        self.noise = state["noise"] if state["noise"] is None else state["noise"].to(self.device)
+        for name, field in self.fields.items():
+            field[: self.filled] = state[name]

@@ -1,12 +1,11 @@
 """Reward normalisation of the training environments."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from minerva.formulas.returns import discounted_sums
-from minerva.formulas.statistics import combine_moments
+from minerva.utils.running_norm import refreshed
+from minerva.utils.tree import Tree, copy_
 
 CLIP = 10.0
 EPS = 1e-8
@@ -18,26 +17,39 @@ class RewardNorm:
     Works on whole rollouts. The running return starts anew after every episode, also one cut by a time limit.
     """
 
-    def __init__(self, num_envs: int, gamma: float) -> None:
-        self.gamma = torch.tensor(gamma, dtype=torch.float64)
-        self.running = torch.zeros(num_envs, dtype=torch.float64)
-        self.mean = torch.zeros((), dtype=torch.float64)
-        self.var = torch.ones((), dtype=torch.float64)
-        self.count = torch.zeros((), dtype=torch.float64)
+    def __init__(self, num_envs: int, gamma: float, device: torch.device | None = None) -> None:
+        self.state = {
+            "running": torch.zeros(num_envs, dtype=torch.float64, device=device),
+            "mean": torch.zeros((), dtype=torch.float64, device=device),
+            "var": torch.ones((), dtype=torch.float64, device=device),
+            "count": torch.zeros((), dtype=torch.float64, device=device),
+            "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
+        }
 
     def __call__(self, rewards: Tensor, dones: Tensor) -> Tensor:
         """Learn from a rollout's rewards [T, E] and return them scaled."""
-        sums, self.running = discounted_sums(rewards.double(), dones.double(), self.running, self.gamma)
-        self.mean, self.var, self.count = combine_moments(self.mean, self.var, self.count, sums.reshape(-1))
+        state, scaled = self.scaled(self.state, rewards, dones)
+        copy_(self.state, state)
+        return scaled
+
+    @staticmethod
+    def scaled(state: Tree, rewards: Tensor, dones: Tensor) -> tuple[Tree, Tensor]:
+        """The state after learning from a rollout's rewards [T, E], and the rewards scaled."""
+        sums, running = discounted_sums(rewards.double(), dones.double(), state["running"], state["gamma"])
+        statistics = refreshed({name: state[name] for name in ("mean", "var", "count")}, sums.reshape(-1))
+        variance = statistics["var"]
         # LaTeX: \tilde{r}_t = \operatorname{clip}(\frac{r_t}{\sqrt{v + \varepsilon_0}}, -c, c)
-        scaled = torch.clamp(rewards / torch.sqrt(self.var + EPS), -CLIP, CLIP)
-        return scaled.to(rewards.dtype)
+        scaled = torch.clamp(rewards / torch.sqrt(variance + EPS), -CLIP, CLIP)
+        return {**state, **statistics, "running": running}, scaled.to(rewards.dtype)
 
-    def state_dict(self) -> dict[str, Any]:
+    def move(self, state: Tree) -> None:
+        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        self.state = state
+
+    def state_dict(self) -> Tree:
         """Statistics and the returns under way."""
-        return {name: getattr(self, name) for name in ("running", "mean", "var", "count")}
+        return {name: value for name, value in self.state.items() if name != "gamma"}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Tree) -> None:
         """Take over a state made by `state_dict`."""
-        for name, value in state.items():
-            setattr(self, name, value.clone())
+        copy_(self.state, state)

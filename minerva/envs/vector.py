@@ -8,18 +8,23 @@ the reward is 0, never leaves this file.
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import flatdim
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from minerva.config import checked
+from minerva.envs.envpool import EnvPoolEngine, obstacle
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared
-from minerva.errors import EnvStepError
+from minerva.errors import EnvError, EnvStepError
 from minerva.utils.scaling import Array, to_bounds
+
+EngineName = Literal["auto", "gymnasium", "envpool"]
 
 
 class Episode(NamedTuple):
@@ -41,21 +46,25 @@ class Step(NamedTuple):
 
 
 class Engine(Protocol):
-    """What an engine has to offer; EnvPool plugs in here beside gymnasium."""
+    """What an engine has to offer. A step is in two halves, so that the caller may work while environments step."""
 
     num_envs: int
     obs_dim: int
     action_low: Array
     action_high: Array
 
+    @property
+    def name(self) -> EngineName:
+        """Under which it can be asked for."""
+
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
         """Start a new episode in the environments of `mask` (default all); observations of all."""
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        """(next observation, reward, terminated, truncated) of every environment, none of them reset.
+    def send(self, actions: Array) -> None:
+        """Begin a step with actions in the environment's units and within its bounds, in float64."""
 
-        `actions` are in the environment's units and within its bounds, in float64.
-        """
+    def recv(self) -> tuple[Array, Array, Array, Array]:
+        """Finish it: (next observation, reward, terminated, truncated) of every environment, none of them reset."""
 
     def close(self) -> None:
         """Free what the environments hold."""
@@ -93,14 +102,17 @@ class _Watched(gym.Wrapper[Any, Any, Any, Any]):
 class GymnasiumEngine:
     """gymnasium's own vector environment, resetting when told to."""
 
+    name: Final = "gymnasium"
+
     def __init__(self, env: EnvLike, num_envs: int) -> None:
         name, make = env_name(env), factory(env)
         route_warnings()
-        self._envs = SyncVectorEnv(
+        self._envs: Any = SyncVectorEnv(
             [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(num_envs)],  # type: ignore[misc]
             copy=False,
             autoreset_mode=AutoresetMode.DISABLED,
         )
+        self._snapshots = [Snapshots(one) for one in self._envs.envs]
         self.num_envs = num_envs
         observations, actions = self._envs.single_observation_space, self._envs.single_action_space
         self.obs_dim: int = flatdim(observations)
@@ -109,14 +121,32 @@ class GymnasiumEngine:
 
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
         """See `Engine`."""
+        for one, seed in zip(self._envs.envs, seeds, strict=True):
+            if seed is not None:  # an environment may draw from its spaces
+                one.action_space.seed(seed)
+                one.observation_space.seed(seed)
         options = None if mask is None else {"reset_mask": mask}
         obs, _ = self._envs.reset(seed=list(seeds), options=options)
         return obs.astype(np.float32)
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+    def send(self, actions: Array) -> None:
+        """See `Engine`. gymnasium steps in the caller's thread, so nothing happens before `recv`."""
+        self._actions = actions.astype(self._action_dtype)
+
+    def recv(self) -> tuple[Array, Array, Array, Array]:
         """See `Engine`."""
-        obs, rewards, terminated, truncated, _ = self._envs.step(actions.astype(self._action_dtype))
+        obs, rewards, terminated, truncated, _ = self._envs.step(self._actions)
         return obs.astype(np.float32), rewards, terminated, truncated
+
+    def snapshots(self) -> list[Snapshot]:
+        """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
+        return [one.take() for one in self._snapshots]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        """Put every environment into a state that it, or one made in the same way, was in."""
+        self._envs.reset(seed=0)  # an environment may make its parts at its first reset
+        for one, snapshot in zip(self._snapshots, snapshots, strict=True):
+            one.restore(snapshot)
 
     def close(self) -> None:
         """See `Engine`."""
@@ -129,6 +159,7 @@ class VectorEnv:
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
         self.name = name
+        self.engine: EngineName = engine.name
         self.num_envs = engine.num_envs
         self.obs_dim = engine.obs_dim
         self.act_dim = engine.action_low.shape[0]
@@ -136,9 +167,11 @@ class VectorEnv:
         self.obs: Array = np.zeros((self.num_envs, self.obs_dim), np.float32)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
+        self._stepping = False
 
     def reset(self, seeds: Sequence[int]) -> Array:
-        """Start a new episode everywhere, environment i seeded with `seeds[i]`."""
+        """Start a new episode everywhere, environment i seeded with `seeds[i]`; a step under way is forgotten."""
+        self._stepping = False
         self._returns[:] = 0
         self._lengths[:] = 0
         self.obs = self._finite("observation", self._engine.reset(seeds))
@@ -146,8 +179,22 @@ class VectorEnv:
 
     def step(self, actions: Array) -> Step:
         """One environment step each. Where an episode ended, `obs` is already the next episode's first."""
-        scaled = to_bounds(actions, self.action_low, self.action_high)
-        next_obs, rewards, terminated, truncated = self._engine.step(scaled)
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: Array) -> None:
+        """Begin a step. What the caller does before `recv` goes on at the same time, if the engine has threads."""
+        if self._stepping:
+            raise EnvError(f"{self.name} was sent actions twice: call recv for the step under way first.")
+        self._engine.send(to_bounds(actions, self.action_low, self.action_high))
+        self._stepping = True
+
+    def recv(self) -> Step:
+        """Finish the step that `send` began."""
+        if not self._stepping:
+            raise EnvError(f"{self.name} has no step under way: call send first.")
+        self._stepping = False
+        next_obs, rewards, terminated, truncated = self._engine.recv()
         self._lengths += 1
         self._finite("observation", next_obs)
         self._finite("reward", rewards)
@@ -156,6 +203,30 @@ class VectorEnv:
         ended = terminated | truncated
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
+        taken, obstacle = list[Snapshot](), ""
+        try:
+            taken = self._engine.snapshots()  # type: ignore[attr-defined]
+        except NoSnapshotError as reason:
+            obstacle = str(reason)
+        except AttributeError:
+            obstacle = f"{type(self._engine).__name__} cannot save its simulators"
+        episodes = {"obs": self.obs.copy(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
+
+    def load_state_dict(self, state: dict[str, Any]) -> str:
+        """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
+        if state["obstacle"]:
+            return str(state["obstacle"])
+        try:
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
+        except (NoSnapshotError, AttributeError, ValueError) as reason:
+            return str(reason)
+        self.obs = state["obs"].copy()
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        return ""
 
     def under_way(self) -> list[tuple[float, int]]:
         """Return and length, so far, of each environment's current episode."""
@@ -184,6 +255,48 @@ class VectorEnv:
         return values
 
 
-def make_vector(env: EnvLike, num_envs: int) -> VectorEnv:
-    """`num_envs` copies of an environment, stepped by gymnasium."""
+class Joined:
+    """Vector environments of one shape, stepped at the same time and seen as one."""
+
+    def __init__(self, parts: Sequence[VectorEnv]) -> None:
+        self.parts = list(parts)
+        self.each = parts[0].num_envs
+        self.num_envs = self.each * len(parts)
+        self.obs_dim, self.act_dim = parts[0].obs_dim, parts[0].act_dim
+
+    @property
+    def obs(self) -> Array:
+        """What to act on next."""
+        return np.concatenate([part.obs for part in self.parts])
+
+    def step(self, actions: Array) -> Step:
+        """One step of each; all are under way before the first is waited for."""
+        for part, own in zip(self.parts, np.split(actions, len(self.parts)), strict=True):
+            part.send(own)
+        steps = [part.recv() for part in self.parts]
+        next_obs, rewards, terminated, truncated = (
+            np.concatenate([step[column] for step in steps])
+            for column in range(4)  # type: ignore[misc]
+        )
+        episodes = [
+            episode._replace(env=n * self.each + episode.env)
+            for n, step in enumerate(steps)
+            for episode in step.episodes
+        ]
+        return Step(next_obs, rewards, terminated, truncated, episodes)
+
+
+Envs = VectorEnv | Joined
+
+
+def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:
+    """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium.
+
+    `share` is the number of vector environments among which the machine's cores are divided.
+    """
+    checked("engine", engine, EngineName)
+    if engine == "auto":
+        engine = "gymnasium" if obstacle(env) else "envpool"
+    if engine == "envpool":
+        return VectorEnv(EnvPoolEngine(env, num_envs, share), env_name(env))
     return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

@@ -8,6 +8,15 @@ from torch import Tensor
 LOG_2PI = math.log(2 * math.pi)
 
 
+def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+    """Actions from standard-normal noise, of which a state may have many.  2 [B, D], [..., B, D] -> [..., B, D]"""
+    # LaTeX: \sigma_j = \exp(\log\sigma_j)
+    std = torch.exp(log_std)
+    # LaTeX: a_j = \mu_j + \sigma_j \xi_j
+    actions = mean + std * noise
+    return actions
+
+
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
     """Log-density of a diagonal Gaussian.  [..., D] -> [...]"""
     # LaTeX: \sigma_j = \exp(\log\sigma_j)

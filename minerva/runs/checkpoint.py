@@ -16,11 +16,15 @@ from safetensors.torch import save
 from torch import Tensor
 
 from minerva.errors import CheckpointError, TrainingError
+from minerva.runs import files
 from minerva.utils.tree import Tree
 
-FORMAT = 1
+FORMAT = 2
 KEY, DIGEST = "minerva", "sha256"
 TENSOR = "__tensor__"
+
+LARGEST_HEADER = 16 << 20
+"""Bytes: a header is read before its digest can be, and parsing a giant one would take minutes and the memory."""
 
 
 class Checkpoint(NamedTuple):
@@ -30,20 +34,20 @@ class Checkpoint(NamedTuple):
     state: Tree
 
 
-def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write to a temporary file, sync it, read it back, rename it into place: at `path` is the old file or the new."""
+def save_checkpoint(path: Path, checkpoint: Checkpoint, keep_old_as: Path | None = None) -> str:
+    """Write a temporary file, sync it, read it back, rename it: at `path` is the old file or the new. Its digest."""
     tensors: dict[str, Tensor] = {}
     plain = _split(checkpoint.state, "", tensors)
     text = json.dumps({"format": FORMAT, "about": checkpoint.about, "state": plain})
+    digest = _digest(text, tensors)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(save(tensors, metadata={KEY: text, DIGEST: _digest(text, tensors)}))
-            file.flush()
-            os.fsync(file.fileno())
-        load_checkpoint(temporary)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        files.write(temporary, save(tensors, metadata={KEY: text, DIGEST: digest}))
+        read_checkpoint(temporary)
+        if keep_old_as is not None and path.exists():
+            files.keep_as(path, keep_old_as)
+        files.replace(temporary, path)
+        files.sync(path.parent)
     except OSError as error:
         raise TrainingError(
             f"{path} could not be written ({error.strerror}): the checkpoint before it is kept, if there was one. "
@@ -51,18 +55,25 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
+    return digest
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint, or say what is wrong with it."""
+    return read_checkpoint(path)[0]
+
+
+def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
+    """The same, and its digest."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist: give a checkpoint file or the folder of a run.")
     try:
+        _refuse_giant_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
         content = json.loads(metadata.get(KEY, "null"))
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is cut off, or no checkpoint at all ({error}): give a checkpoint from a run's folder."
         ) from None
@@ -75,7 +86,31 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is damaged: its contents do not match its digest. Use the run's other checkpoint."
         )
-    return Checkpoint(content["about"], _join(content["state"], tensors))
+    try:
+        about, state = content["about"], _join(content["state"], tensors)
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} lacks {error}: give a checkpoint that Minerva wrote.") from None
+    if not isinstance(about, dict) or not isinstance(state, dict):
+        raise CheckpointError(f"{path} holds no description or no state: give a checkpoint that Minerva wrote.")
+    return Checkpoint(about, state), metadata[DIGEST]
+
+
+def non_finite(state: Tree, path: str = "") -> str | None:
+    """The path of a tensor in which a number is not finite, if there is one."""
+    for key, value in state.items():
+        here = f"{path}/{key}" if path else key
+        if isinstance(value, dict) and (found := non_finite(value, here)):
+            return found
+        if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
+            return here
+    return None
+
+
+def _refuse_giant_header(path: Path) -> None:
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if length > min(LARGEST_HEADER, path.stat().st_size):
+        raise ValueError(f"its header would be {length} bytes long")
 
 
 def _split(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -112,11 +147,3 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,23 +14,28 @@ import yaml
 
 import minerva
 from minerva.errors import RunError
+from minerva.runs import files
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
 """Parts of config.yaml that say where a run was made; two runs that differ only there have the same config."""
+
+LARGEST_CONFIG = 1_000_000
+"""Characters; real ones have a few thousand."""
 
 
 class RunFolder:
     """Paths inside one run's folder. Making the object touches nothing on disk."""
 
     def __init__(self, path: Path, algo: str) -> None:
-        self.path = path
+        self.path, self.algo = path, algo
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.evaluations = path / "eval" / "evaluations.jsonl"
         self.curve = path / "learning_curve.png"
         self.tensorboard = path / "tensorboard"
         self.last = path / "checkpoints" / f"{algo}_last.pt"
+        self.previous = path / "checkpoints" / f"{algo}_previous.pt"
         self.best = path / "checkpoints" / f"{algo}_best.pt"
 
     def existing_config(self) -> dict[str, Any] | None:
@@ -38,27 +43,41 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: give an empty or new folder.")
         if not self.config.exists():
-            if self.path.exists() and any(self.path.iterdir()):
+            if self.path.exists() and any(not path.name.endswith(".tmp") for path in self.path.iterdir()):
                 raise RunError(f"{self.path} holds other files and no run: give an empty or new folder.")
             return None
+        for path in self.path.rglob("*"):
+            if path.is_symlink():
+                raise RunError(f"{path} is a link: a run's folder holds its own files only. Put the file itself there.")
         return read_config(self.config)
 
-    def create(self, config: dict[str, Any]) -> None:
-        """Make the folder and write its config."""
+    def make(self) -> None:
+        """Make the folder itself."""
         try:
-            for folder in (self.path, self.last.parent, self.evaluations.parent, self.path / "videos"):
-                folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.config, yaml.safe_dump({**config, **provenance()}, sort_keys=False))
+            self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir.") from None
+            raise self._unwritable(error) from None
+
+    def create(self, config: dict[str, Any]) -> None:
+        """Write the config, then make the folders inside."""
+        try:
+            write_whole(self.config, yaml.dump({**config, **provenance()}, Dumper=_PlainDumper, sort_keys=False))
+            for folder in (self.last.parent, self.evaluations.parent, self.path / "videos"):
+                folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> RunError:
+        return RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir.")
 
 
 def write_whole(path: Path, text: str) -> None:
     """Replace a file's text in one step: whoever reads it, or kills us, finds the old text or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
+        files.write(temporary, text.encode())
+        files.replace(temporary, path)
+        files.sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -69,11 +88,29 @@ def new_folder_name(algo: str, env: str, seed: int) -> str:
     return f"{algo}_{name}_seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}"
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Safe, and without aliases: a few lines of them unfold into gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it uses aliases, which no config of Minerva's does")
+        return super().compose_node(parent, index)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """A config.yaml as a dict."""
     try:
-        config = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        with open(path) as file:
+            text = file.read(LARGEST_CONFIG + 1)
+        if len(text) > LARGEST_CONFIG:
+            raise yaml.YAMLError(f"it is longer than {LARGEST_CONFIG} characters")
+        config = yaml.load(text, _PlainLoader)
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(f"{path} cannot be read as YAML ({reason}): give a config.yaml that Minerva wrote.") from None
     if not isinstance(config, dict):

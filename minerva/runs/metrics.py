@@ -1,6 +1,11 @@
-"""Where metrics go: metrics.jsonl is the truth, TensorBoard and Weights & Biases are views of it."""
+"""Where metrics go: metrics.jsonl is the truth, TensorBoard and Weights & Biases are views of it.
+
+Every log only grows. A checkpoint remembers how long each was, and a run that goes on from it cuts them there: no
+row is missing and none is there twice, however often that happens.
+"""
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,20 +14,27 @@ from typing import Any, Self
 
 from torch.utils.tensorboard import SummaryWriter
 
-from minerva.runs.folder import RunFolder, write_whole
+from minerva.runs import files
+from minerva.runs.folder import RunFolder
 from minerva.utils.wandb_utils import log_wandb
+
+logger = logging.getLogger("minerva")
+
+Lengths = dict[str, int]
+"""Bytes of each log, by its path in the run's folder."""
 
 
 class MetricsWriter:
-    """Writes each row to every place. Of a run that goes on from `step`, later rows are forgotten; -1: all rows."""
+    """Writes each row to every place. `lengths` are those of the checkpoint that the run goes on from, if it does."""
 
-    def __init__(self, folder: RunFolder, step: int, wandb: bool) -> None:
+    def __init__(self, folder: RunFolder, lengths: Lengths, wandb: bool) -> None:
         self.wandb = wandb
-        self._keep_until(folder.metrics, step)
-        self._keep_until(folder.evaluations, step)
+        self.folder = folder
+        for path in self._logs():
+            self._cut(path, lengths.get(self._name(path), 0))
         self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
         self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
-        self._tensorboard = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
+        self._tensorboard = SummaryWriter(str(folder.tensorboard))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row of numbers."""
@@ -36,6 +48,13 @@ class MetricsWriter:
         """Every episode of one evaluation."""
         self._evaluations.write(json.dumps({"step": step, "returns": returns, "lengths": lengths}) + "\n")
 
+    def lengths(self) -> Lengths:
+        """How long every log is, once the disk has all of it."""
+        self._tensorboard.flush()
+        for path in self._logs():
+            files.sync(path)
+        return {self._name(path): path.stat().st_size for path in self._logs()}
+
     def __enter__(self) -> Self:
         return self
 
@@ -46,11 +65,20 @@ class MetricsWriter:
         self._evaluations.close()
         self._tensorboard.close()
 
-    @staticmethod
-    def _keep_until(path: Path, step: int) -> None:
-        if path.exists():
-            kept = [row for row in read_rows(path) if row["step"] <= step]
-            write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
+    def _logs(self) -> list[Path]:
+        logs = [path for path in (self.folder.metrics, self.folder.evaluations) if path.exists()]
+        return logs + sorted(self.folder.tensorboard.glob("events.out.tfevents.*"))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder.path).as_posix()
+
+    def _cut(self, path: Path, length: int) -> None:
+        if length == 0:
+            files.remove(path)
+        elif path.stat().st_size < length:
+            logger.warning("%s is shorter than when the checkpoint was written: rows are missing in it", path)
+        else:
+            files.cut(path, length)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """One training run: its folder, its schedule of evaluations and checkpoints, and how it ends."""
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,18 +16,23 @@ from minerva.compute.compiled import CompileMode
 from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
-from minerva.evaluation import Evaluation, Evaluator
-from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from minerva.runs.folder import RunFolder, differences
-from minerva.runs.metrics import MetricsWriter
+from minerva.evaluation import EvaluationInterruptedError, Evaluator
+from minerva.runs import files
+from minerva.runs.checkpoint import Checkpoint
+from minerva.runs.folder import RunFolder, differences, provenance
+from minerva.runs.metrics import Lengths, MetricsWriter
 from minerva.runs.progress import ProgressLine
 from minerva.runs.signals import StopSignals
+from minerva.runs.store import CheckpointStore, Rows
+from minerva.utils.seeding import global_generators, set_global_generators
 from minerva.utils.tree import Tree
 from minerva.utils.wandb_utils import start_wandb
 
-logger = logging.getLogger("minerva")
-
 EVALUATIONS = 20
+SAVE_EVERY = 60.0
+"""Seconds after which a checkpoint is written even if no evaluation is due."""
+STALL = 0.005
+"""Share of the time that these may take."""
 
 Callback = Callable[[int, Mapping[str, float], Any], bool | None]
 """Called after each report with (step, metrics, trainer); returning True ends the run."""
@@ -56,8 +60,15 @@ class Trainable(Protocol):
     def state_dict(self) -> Tree:
         """Everything training needs to go on."""
 
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+    def load_state_dict(self, state: Tree) -> str:
+        """Take over a state made by `state_dict`; why the environments could not be restored, or nothing."""
+
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere, at the start of a run or where they could not be restored."""
+
+    @property
+    def rows(self) -> Rows | None:
+        """A replay, whose rows are saved apart from the state."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +112,32 @@ class Result:
 class Run:
     """Opens the folder (new, or one that holds an unfinished run of the same config) and keeps it until the end."""
 
-    def __init__(self, trainer: Trainable, total_steps: int, out_dir: Path, settings: RunSettings) -> None:
+    def __init__(
+        self,
+        trainer: Trainable,
+        total_steps: int,
+        out_dir: Path,
+        settings: RunSettings,
+        signals: StopSignals | None = None,
+    ) -> None:
+        """`signals` are those of a population; None: the run listens itself."""
         self.trainer = trainer
         self.total_steps = total_steps
         self.settings = settings
         self.folder = RunFolder(out_dir, trainer.algo)
+        self.store = CheckpointStore(self.folder)
         self.eval_every = settings.eval_every or max(math.ceil(total_steps / EVALUATIONS), 1)
         self.console = Console(quiet=settings.quiet, highlight=False)
         self.step = 0
         self.returns: dict[str, float] = {}
         self._evaluated: int | None = None
+        self._pending = False  # an evaluation is due, and was not finished yet
+        self._logs: Lengths = {}
         self._stopped = False
-        self.already_finished = False
+        self._saved: int | None = None
+        self._saved_at = self._took = 0.0
+        self.already_finished = self._finished = False
+        self._given_signals = signals
         self._exit = ExitStack()
 
     @property
@@ -127,100 +152,137 @@ class Run:
     # --- opening and closing --------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._open()
-        if not self.already_finished:
-            with ExitStack() as stack:  # closes what was opened if a later part cannot be
+        with ExitStack() as stack:  # closes what was opened if a later part cannot be
+            self._signals = self._given_signals or stack.enter_context(StopSignals())
+            self._open(stack)
+            if not self.already_finished:
                 self._start(stack)
-                self._exit = stack.pop_all()
+            self._exit = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool:
+        """A step that was broken off because a signal could wait no longer ends like any other."""
+        broken_off = kind is KeyboardInterrupt and self._signals.received and self._saved is not None
+        if broken_off:
+            self.break_off()
         self._exit.close()
+        return broken_off
+
+    def break_off(self) -> None:
+        """Stop where the last checkpoint was written."""
+        self._stopped, self.step = True, self._saved or 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do, for now or for good."""
+        return self._stopped or self._finished or self.already_finished
 
     def result(self) -> Result:
         """How it ended."""
-        returns = {name: self.returns[name] for name in ("random", "before", "after", "best")}
+        returns = {name: self.returns.get(name, math.nan) for name in ("random", "before", "after", "best")}
         return Result(self.folder.path, not self._stopped, self.step, **returns)
 
-    def _open(self) -> None:
+    def _open(self, stack: ExitStack) -> None:
         """Make the folder, or take over the run in it."""
         existing = self.folder.existing_config()
+        if existing is None:
+            self.folder.make()
+        stack.enter_context(files.locked(self.folder.path))
+        existing = self.folder.existing_config()  # another process may have been here in between
+        self._keep_engine(existing)
         changed = differences(existing, self.config) if existing else []
         if changed:
             raise RunError(
                 f"{self.folder.path} holds a run of another config ({'; '.join(changed[:3])}): give another folder, "
                 "or the same config to go on with it."
             )
-        if existing is None or not self.folder.last.exists():
+        if existing is None or not self.store.exists():
             self.folder.create(self.config)
-            return
-        checkpoint = self._newest_checkpoint()
-        self.trainer.load_state_dict(checkpoint.state["trainer"])
-        self.step, self._evaluated = checkpoint.state["step"], checkpoint.state["evaluated"]
-        self.returns = dict(checkpoint.state["returns"])
-        self.already_finished = checkpoint.about["finished"]
+            if self.config.get("engine") == "envpool":
+                self._say("EnvPool cannot be stopped in mid-episode: if this run is resumed, it begins new episodes.")
+            self.trainer.start(0)
+        else:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Load the newest checkpoint and say how exactly the run goes on."""
+        path, (about, state), rows = self.store.newest()
+        try:
+            obstacle = self.trainer.load_state_dict(state["trainer"])
+            for first, part in rows:
+                self.trainer.rows.put(first, part)  # type: ignore[union-attr]
+            set_global_generators(state["generators"])
+            self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"]
+            self.returns, self._logs = dict(state["returns"]), dict(state["logs"])
+            self.already_finished = about["finished"]
+            made_with = dict(about["versions"])
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            raise CheckpointError(f"{path} does not fit this run ({error}): it was changed.") from error
+        self._saved = self.step
         if self.already_finished:
             self._say(f"{self.folder.path} is a finished run: nothing to do.")
-        else:
-            self._say(
-                f"going on with {self.folder.path} from step {self.step:,}: weights, optimiser, normalisers and random "
-                "generators as they were; the environments start new episodes, so this is not bit for bit the "
-                "uninterrupted run."
+            return
+        if obstacle:
+            self.trainer.start(self.step)
+            obstacle = f"the environments start new episodes ({obstacle})"
+        others = differences(made_with, provenance()["versions"])
+        reasons = "; ".join([obstacle] * bool(obstacle) + others)
+        how = f", but not bit for bit as the uninterrupted run: {reasons}" if reasons else ", bit for bit"
+        self._say(f"going on with {self.folder.path} from step {self.step:,}{how}.")
+
+    def _keep_engine(self, existing: dict[str, Any] | None) -> None:
+        """A run goes on with the engine that it was begun with, or not at all."""
+        before, now = existing and existing.get("engine"), self.config.get("engine")
+        if before not in (None, now):
+            raise RunError(
+                f"{self.folder.path} holds a run on the engine {before}, and this would be {now}: go on with --engine "
+                f"{before} (envpool comes with pip install 'minerva[envpool]'), or give another folder."
             )
 
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written
 
-    def _newest_checkpoint(self) -> Checkpoint:
-        """The last one, or if that is damaged the best one: it is older, and as complete."""
-        try:
-            return load_checkpoint(self.folder.last)
-        except CheckpointError as error:
-            if not self.folder.best.exists():
-                raise
-            logger.warning("%s Going on from %s instead.", error, self.folder.best)
-            return load_checkpoint(self.folder.best)
-
     def _start(self, stack: ExitStack) -> None:
         """Everything a running run holds open, closed again by `stack`."""
         settings = self.settings
+        self._versions = provenance()["versions"]
         self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
         stack.callback(self._evaluator.close)
-        self._signals = stack.enter_context(StopSignals())
         wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
-        known = self.step if self.returns else -1  # an attempt that ended before its first checkpoint left rows
-        self._writer = stack.enter_context(MetricsWriter(self.folder, known, wandb))
+        self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
         self._line = stack.enter_context(ProgressLine(self.console, self.total_steps, self.step, settings.quiet))
-        if not self.returns:
-            self._begin()
 
-    def _begin(self) -> None:
-        """What the numbers are to be compared with: a random policy, and this one untrained."""
-        self.returns["random"] = self._evaluator.random(seed=0).mean
-        self._evaluate()
-        self._save(finished=False)
-
-    # --- the loop's two calls -------------------------------------------------------------------------------
+    # --- the loop's calls -----------------------------------------------------------------------------------
 
     def steps(self, by: int) -> Iterator[int]:
         """The number of environment steps after each of the iterations to come, `by` apart."""
+        if self._saved is None:
+            self._pending = True
+            self._save()  # from here on there is something to go on from
+        if self._pending and self._evaluate():
+            self._save()
         while self.step + by <= self.total_steps and not self._stopped:
             yield self.step + by
         if self._evaluated != self.step and not self._stopped:
             self._evaluate()
         self._save(finished=not self._stopped)
+        self._finished = not self._stopped
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal asks to report soon and be stopped: for loops that report seldom."""
+        """Whether a signal asks to `pause` or report soon."""
         return self._signals.received
+
+    def pause(self, step: int) -> None:
+        """Stop at `step`, amid what would have become one report; the trainer's state knows the part that is done."""
+        self.step, self._stopped = step, True
 
     def report(self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode]) -> None:
         """Write what happened up to `step`; evaluate, save and stop when it is time to."""
         _refuse_non_finite(step, metrics, self.folder)
-        due = step // self.eval_every > self.step // self.eval_every
+        self._pending = step // self.eval_every > self.step // self.eval_every
         self.step = step
         row = {**metrics, "charts/SPS": self._line.steps_per_second(step), "charts/time": time.time()}
         if episodes:
@@ -228,34 +290,52 @@ class Run:
             row["train/episode_return"] = self.returns["train"]
             row["train/episode_length"] = float(np.mean([episode.length for episode in episodes]))
         self._writer.write(step, row)
-        if due:
-            self._evaluate()
-            self._save(finished=False)
+        since = time.monotonic() - self._saved_at
+        if self._evaluate() if self._pending else since > max(SAVE_EVERY, self._took / STALL):
+            self._save()
         self._line.show(step, self.returns.get("train"), self.returns.get("after"))
         answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
         self._stopped = self._stopped or any(answers) or self._signals.received
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
-    def _evaluate(self) -> None:
-        evaluation: Evaluation = self._evaluator(self.trainer.greedy)
-        self._evaluated = self.step
+    def _evaluate(self) -> bool:
+        """Evaluate, and keep the best. False, and the run stops, if a signal came: it is done when the run goes on."""
+        generators = global_generators()
+        try:
+            if "random" not in self.returns:  # what the numbers are to be compared with
+                self.returns["random"] = self._evaluator.random(seed=0, interrupted=self._interruption).mean
+            evaluation = self._evaluator(self.trainer.greedy, self._interruption)
+        except EvaluationInterruptedError:
+            self._stopped = self._pending = True
+            return False
+        finally:
+            set_global_generators(generators)
+        self._evaluated, self._pending = self.step, False
         self._writer.write(self.step, evaluation.metrics())
         self._writer.write_evaluation(self.step, evaluation.returns, evaluation.lengths)
         self.returns["after"] = evaluation.mean
         self.returns.setdefault("before", evaluation.mean)
         if evaluation.mean > self.returns.get("best", -math.inf):
             self.returns["best"] = evaluation.mean
-            save_checkpoint(self.folder.best, self._checkpoint(finished=False))
+            self.store.save_best(self._checkpoint(finished=False))
+        return True
 
-    def _save(self, finished: bool) -> None:
-        save_checkpoint(self.folder.last, self._checkpoint(finished))
+    def _interruption(self) -> bool:
+        return self._signals.received
+
+    def _save(self, finished: bool = False) -> None:
+        began = time.monotonic()
+        self.store.save(self._checkpoint(finished), self.trainer.rows)
+        self._saved, self._saved_at = self.step, time.monotonic()
+        self._took = self._saved_at - began
 
     def _checkpoint(self, finished: bool) -> Checkpoint:
         about = {**self.config, **self.trainer.policy_shape(), "step": self.step, "finished": finished}
-        about["return"] = self.returns["after"]
-        progress = {"step": self.step, "evaluated": self._evaluated, "returns": dict(self.returns)}
-        return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress})
+        about |= {"return": self.returns.get("after"), "versions": self._versions}
+        progress = {"step": self.step, "evaluated": self._evaluated, "pending": self._pending}
+        kept = {"returns": dict(self.returns), "logs": self._writer.lengths(), "generators": global_generators()}
+        return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress, **kept})
 
 
 def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:

@@ -5,13 +5,18 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+PATIENCE = 6.0
+"""Seconds a step may take to finish after a signal: then it is broken off, and the last checkpoint is what is left."""
+
 
 class StopSignals:
-    """Inside the block the first signal sets `received`; a second one stops at once."""
+    """Inside the block the first signal sets `received`; a second one, or `PATIENCE`, raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.received = False
         self._before: dict[signal.Signals, Any] = {}
+        self._timer: threading.Timer | None = None
+        self._over = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -22,10 +27,21 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()  # it may be sending its signal just now
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._over:
+            return
         if self.received:
             raise KeyboardInterrupt
         self.received = True
+        main = threading.main_thread().ident
+        assert main is not None  # it runs: it is executing this
+        self._timer = threading.Timer(PATIENCE, signal.pthread_kill, (main, number))
+        self._timer.daemon = True
+        self._timer.start()

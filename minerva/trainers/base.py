@@ -1,20 +1,23 @@
 """What the trainers share: making the parts, describing them, and running the loop inside a run."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from minerva.config import Config
+from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import VectorEnv, make_vector
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.together import Together
 from minerva.utils.tree import Tree
 
 
@@ -26,12 +29,24 @@ class Trainer(ABC):
     agent: Any
     config: Any
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Config, num_envs: int) -> None:
+    def __init__(
+        self,
+        env: EnvLike,
+        seed: int,
+        device: str,
+        config: Config,
+        num_envs: int,
+        engine: EngineName | VectorEnv,
+    ) -> None:
+        """`engine` steps the environments; given as environments, they are shared with others of a population."""
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
-        self.envs = make_vector(env, num_envs)
+        self.num_envs = num_envs
+        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, num_envs, engine)
+        self.episodes: list[Episode] = []
+        """Those that ended since the last report."""
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.
@@ -43,25 +58,40 @@ class Trainer(ABC):
         self.check(total_steps)
         with run:
             if not run.already_finished:
-                self.envs.reset([self._env_seed(i, run.step) for i in range(self.envs.num_envs)])
-                self.loop(run)
+                self.loop([self], self.envs, Together([run]))
         return run.result()
 
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""
+        self.envs.reset(self.env_seeds(step))
+
+    @property
+    def rows(self) -> Replay | None:
+        """A replay, whose rows are saved apart from the state."""
+        return None
+
+    @classmethod
     @abstractmethod
-    def loop(self, run: Run) -> None:
-        """The algorithm's loop over `run.steps`."""
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+        """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
+
+        `envs` holds the environments of each trainer in turn.
+        """
 
     @abstractmethod
     def check(self, total_steps: int) -> None:
         """Refuse a budget that the algorithm cannot use, before anything is written."""
 
-    @abstractmethod
     def state_dict(self) -> Tree:
-        """Everything training needs to go on."""
+        """Everything training needs to go on: of all algorithms agent, simulators and episodes under way."""
+        episodes = [list(episode) for episode in self.episodes]
+        return {"agent": self.agent.state_dict(), "envs": _tensors(self.envs.state_dict()), "episodes": episodes}
 
-    @abstractmethod
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+    def load_state_dict(self, state: Tree) -> str:
+        """Take over a state made by `state_dict`; why the environments have to `start` anew, or nothing."""
+        self.agent.load_state_dict(state["agent"])
+        self.episodes = [Episode(*episode) for episode in state["episodes"]]
+        return self.envs.load_state_dict(_arrays(state["envs"]))
 
     def init_from(self, path: str | Path) -> None:
         """Start from the policy of a checkpoint of the same algorithm and environment."""
@@ -90,7 +120,7 @@ class Trainer(ABC):
 
     def make_evaluator(self, episodes: int) -> Evaluator:
         """Environments of their own, seeded apart from training's."""
-        return Evaluator(self.env, episodes, self.seed)
+        return Evaluator(self.env, episodes, self.seed, self.envs.engine)
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
@@ -99,7 +129,7 @@ class Trainer(ABC):
             "env": env_name(self.env),
             "seed": self.seed,
             "device": str(self.device),
-            "engine": "gymnasium",
+            "engine": self.envs.engine,
             "hyperparameters": self.config.to_dict(),
         }
 
@@ -113,11 +143,45 @@ class Trainer(ABC):
             "action_high": high,
         }
 
-    def _env_seed(self, index: int, step: int) -> int:
-        """`seed + index` for a new run; other episodes than those already seen for one that goes on."""
+    def env_seeds(self, step: int) -> list[int]:
+        """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
         if step == 0:
-            return self.seed + index
-        return int(np.random.SeedSequence([self.seed, step, index]).generate_state(1)[0])
+            return [self.seed + i for i in range(self.num_envs)]
+        entropy = ([self.seed, step, i] for i in range(self.num_envs))
+        return [int(np.random.SeedSequence(numbers).generate_state(1)[0]) for numbers in entropy]
+
+
+def note(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:
+    """Each trainer's episodes, numbered as if it had its environments alone."""
+    each = trainers[0].num_envs
+    for episode in episodes:
+        trainers[episode.env // each].episodes.append(episode._replace(env=episode.env % each))
+
+
+def taken_episodes(trainers: Sequence[Trainer]) -> list[list[Episode]]:
+    """What each trainer has to report, which begins anew."""
+    taken = [trainer.episodes for trainer in trainers]
+    for trainer in trainers:
+        trainer.episodes = []
+    return taken
+
+
+def _tensors(value: Any) -> Any:
+    """The same tree with tensors for arrays, as checkpoints hold them."""
+    if isinstance(value, dict):
+        return {name: _tensors(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_tensors(part) for part in value]
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _arrays(value: Any) -> Any:
+    """The inverse of `_tensors`."""
+    if isinstance(value, dict):
+        return {name: _arrays(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_arrays(part) for part in value]
+    return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
 def usable_device(device: str) -> torch.device:

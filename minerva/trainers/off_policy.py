@@ -1,51 +1,30 @@
-"""The loop of off-policy algorithms: act, keep what happened in a replay, learn from random batches of it."""
+"""The loop of off-policy algorithms: act, keep what happened in a replay, learn from random batches of it.
 
+An iteration acts, then learns from what the replay holds, then steps the environments with those actions. The
+environments do not wait for the update and the update does not wait for them: on a GPU they run at the same time, and
+elsewhere one after the other with the same result.
+"""
+
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import Episode
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
 from minerva.errors import ConfigError
-from minerva.runs.run import Run
-from minerva.trainers.base import Trainer
+from minerva.runs.together import Together
+from minerva.trainers.agent import Array, OffPolicyAgent, Rows
+from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.health import Health
-from minerva.utils.scaling import Array
+from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.tree import Tree
 
 REPORT_EVERY = 1_000
 """Environment steps between reports: fetching metrics more often would stall the device for nothing."""
-
-
-class OffPolicyAgent(Protocol):
-    """What the loop needs of an agent. Acting gives the executed action, the raw one and its log-density."""
-
-    device: torch.device
-    skipped: int
-
-    def sample(self, obs: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """Act with the policy that collects experience."""
-
-    def sample_uniform(self, obs: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """Act at random."""
-
-    def learn(self, batch: dict[str, Tensor]) -> None:
-        """Learn from a batch, without waiting for the device."""
-
-    def fetch(self) -> dict[str, float] | None:
-        """Metrics of the last update, if there is one to speak of."""
-
-    def compile(self, mode: Any, updates: int) -> None:
-        """Compile what an update runs, if that many are worth it."""
-
-    def state_dict(self) -> Tree:
-        """Everything the agent owns."""
-
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
 
 
 class OffPolicyTrainer(Trainer):
@@ -55,72 +34,120 @@ class OffPolicyTrainer(Trainer):
     replay: Replay
     health: Health
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Any) -> None:
-        super().__init__(env, seed, device, config, config.num_envs)
+    def __init__(
+        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+    ) -> None:
+        super().__init__(env, seed, device, config, config.num_envs, engine)
+        self.row: dict[str, float] = {}
+        """Metrics of the last update: a run that goes on may report before its next one."""
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
 
-    def loop(self, run: Run) -> None:
-        """Act, learn, report."""
-        self.agent.compile(run.settings.compile, self._updates(run.total_steps) - self._updates(run.step))
-        self.replay.cut()
-        for _ in run.steps(by=self.envs.num_envs):
-            step, episodes = run.step, list[Episode]()
-            until = min(_next(step, REPORT_EVERY), _next(step, run.eval_every), run.total_steps)
-            while step < until and step + self.envs.num_envs <= run.total_steps and not run.interrupted:
-                episodes += self._interact(random=step < self.config.update_after and self.config.warmup == "random")
-                step += self.envs.num_envs
-                for _ in range(self._updates(step) - self._updates(step - self.envs.num_envs)):
-                    self.agent.learn(self._batch())
-            run.report(step, self._metrics(step), episodes)
+    @classmethod
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+        """Act, learn, step, report."""
+        first, by = trainers[0], trainers[0].num_envs
+        stack = first._stack(trainers, runs)
+        hyper = stack.hyper()
+        for _ in runs.steps(by):
+            step = runs.step
+            until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
+            while step < until and step + by <= runs.total_steps and not runs.interrupted:
+                obs = envs.obs
+                done = first._actions(trainers, stack, obs, step)
+                for _ in range(first.updates(step + by) - first.updates(step)):
+                    starts = [trainer.replay.starts(trainer.config.batch_size) for trainer in trainers]
+                    stack.learn(stack.gathered(starts), hyper)
+                note(_stepped(trainers, envs, obs, done), trainers)
+                step += by
+            for trainer, row in zip(trainers, stack.metrics(), strict=False):
+                trainer.row = row
+            if step < until and step + by <= runs.total_steps:
+                runs.pause(step)
+                continue
+            runs.report(step, [trainer._metrics(step) for trainer in trainers], taken_episodes(trainers))
 
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
-        steps = total_steps // self.envs.num_envs * self.envs.num_envs
-        if self._updates(steps) < 1:
+        if self.updates(total_steps // self.num_envs * self.num_envs) < 1:
             raise ConfigError(
-                f"total_steps is {total_steps}, and with num_envs {self.envs.num_envs}, update_after "
+                f"total_steps is {total_steps}, and with num_envs {self.num_envs}, update_after "
                 f"{self.config.update_after} and updates_per_step {self.config.updates_per_step} that leaves no "
                 "update: raise total_steps or lower update_after."
             )
 
-    def state_dict(self) -> Tree:
-        """Agent and replay."""
-        return {"agent": self.agent.state_dict(), "replay": self.replay.state_dict()}
-
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
-        self.replay.load_state_dict(state["replay"])
-
-    def _updates(self, step: int) -> int:
+    def updates(self, step: int) -> int:
         """How many updates belong to the first `step` steps: a function of the step, so nothing can drift."""
-        return max(step - self.config.update_after, 0) * self.rate.numerator // self.rate.denominator
+        before = max(self.config.update_after, self.num_envs)  # the first step has nothing to learn from
+        return max(step - before, 0) * self.rate.numerator // self.rate.denominator
 
-    def _interact(self, random: bool) -> list[Episode]:
-        """One step of every environment, kept in the replay."""
-        obs = self.envs.obs
-        executed, raw, log_prob = self.agent.sample_uniform(obs) if random else self.agent.sample(obs)
-        actions = executed.cpu().numpy()
-        step = self.envs.step(actions)
-        fields = {"obs": obs, "actions_exec": actions, "next_obs": step.next_obs, "rewards": step.rewards}
-        if "behaviour_logp" in self.replay.widths:
-            fields |= {"actions_raw": raw.cpu().numpy(), "behaviour_logp": log_prob.cpu().numpy()}
-        self.replay.add(**fields, dones=step.terminated, truncated=step.truncated)
-        return step.episodes
+    @property
+    def rows(self) -> Replay:
+        """The replay, whose rows are saved apart from the state."""
+        return self.replay
 
-    def _batch(self) -> dict[str, Tensor]:
-        """What one update learns from."""
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere: what is added next does not follow the replay's newest rows."""
+        super().start(step)
+        self.replay.cut()
+
+    def state_dict(self) -> Tree:
+        """Agent, environments and replay, its rows aside."""
+        return {**super().state_dict(), "replay": self.replay.state_dict(), "row": self.row}
+
+    def load_state_dict(self, state: Tree) -> str:
+        """Take over a state made by `state_dict`."""
+        self.replay.load_state_dict(state["replay"])
+        self.row = dict(state["row"])
+        return super().load_state_dict(state)
+
+    def _stack(self, trainers: Sequence[Self], runs: Together) -> Stack:
+        """The agents as one. They learn from places in their replays; the rows are fetched inside the update."""
+        updates = self.updates(runs.total_steps)  # also in a run that goes on, so that it is compiled as it was
+        agents = [trainer.agent for trainer in trainers]
+        replays = joined_state([trainer.replay for trainer in trainers])
+        stack = Stack(agents, runs.settings.compile, updates)
+        rows = stack.lift(self._rows)
+        stack.prepare = lambda starts: rows(replays, starts)
+        return stack
+
+    def _rows(self, replay: Tree, starts: Tensor) -> Rows:
+        """A batch from these places in the replay."""
         length = self.config.sequence_length
-        size = self.config.batch_size
-        return self.replay.sample_sequences(size, length) if length > 1 else self.replay.sample(size)
+        batch = self.replay.sequences(replay, starts, length) if length > 1 else self.replay.transitions(replay, starts)
+        return self.agent.prepared(batch)
+
+    def _actions(self, trainers: Sequence[Self], stack: Stack, obs: Array, step: int) -> dict[str, Array]:
+        """Actions for all environments; at random before learning starts, if the config says so."""
+        if step < self.config.update_after and self.config.warmup == "random":
+            return stack.act_with([trainer.agent.sample_uniform((self.num_envs,)) for trainer in trainers])
+        return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
 
     def _metrics(self, step: int) -> dict[str, float]:
-        metrics = self.agent.fetch()
-        if metrics is None:
+        if not self.row:
             return {}
-        self.health(metrics)
-        counts = {"train/updates": self._updates(step), "train/skipped_updates": self.agent.skipped}
-        return {**metrics, **counts, "train/replay": len(self.replay)}
+        self.health(self.row)
+        counts = {"train/updates": self.updates(step), "train/skipped_updates": self.agent.skipped}
+        return {**self.row, **counts, "train/replay": len(self.replay)}
+
+
+def _stepped(trainers: Sequence[OffPolicyTrainer], envs: Envs, obs: Array, done: dict[str, Array]) -> list[Episode]:
+    """One step of every environment, kept in its trainer's replay."""
+    step = envs.step(done["executed"])
+    fields = {
+        "obs": obs,
+        "actions_exec": done["executed"],
+        "actions_raw": done["actions"],
+        "behaviour_logp": done["behaviour_logp"],
+        "next_obs": step.next_obs,
+        "rewards": step.rewards,
+        "dones": step.terminated,
+        "truncated": step.truncated,
+    }
+    each = trainers[0].num_envs
+    for n, trainer in enumerate(trainers):
+        own = slice(n * each, (n + 1) * each)
+        trainer.replay.add(**{name: values[own] for name, values in fields.items() if name in trainer.replay.widths})
+    return step.episodes
 
 
 def _next(step: int, every: int) -> int:

@@ -1,93 +1,86 @@
 """The loop that PPO and V-MPO share: collect a rollout, learn from it, throw it away."""
 
-from typing import Any, Protocol
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compute.captured import InPlace
 from minerva.data.rollout import Rollout
 from minerva.envs.ids import EnvLike, is_dm_control
 from minerva.envs.normalize import RewardNorm
-from minerva.envs.vector import Episode, VectorEnv
+from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
-from minerva.runs.run import Run
-from minerva.trainers.base import Trainer
+from minerva.runs.together import Together
+from minerva.trainers.agent import Agent, Rows
+from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.health import Health
+from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.tree import Tree
 
 
-class OnPolicyAgent(Protocol):
-    """What the loop needs of an agent."""
+def collect(
+    envs: Envs, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
+) -> list[Episode]:
+    """Fill each agent's rollout with its steps; the episodes that ended on the way are returned.
 
-    device: torch.device
-
-    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
-        """Actions as drawn, which the rollout keeps."""
-
-    def execute(self, actions: Tensor) -> Tensor:
-        """What the environment gets of them, in [-1, 1]."""
-
-    def learn(self, rollout: dict[str, Tensor], remaining: float) -> dict[str, float]:
-        """Learn from a rollout; `remaining` falls from 1 to 0 over the run if rates are annealed."""
-
-    def compile(self, mode: Any, updates: int) -> None:
-        """Compile what an update runs, if that many are worth it."""
-
-    def state_dict(self) -> Tree:
-        """Everything the agent owns."""
-
-    def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
-
-
-def collect(envs: VectorEnv, agent: OnPolicyAgent, rollout: Rollout) -> list[Episode]:
-    """Fill the rollout with the agent's steps; the episodes that ended on the way are returned."""
+    If it is interrupted, the rollouts stay filled in part, and the next call goes on there.
+    """
     episodes: list[Episode] = []
-    for t in range(rollout.rewards.shape[0]):
+    first = rollouts[0]
+    for agent, rollout in zip(stack.agents, rollouts, strict=True):
+        rollout.begin(agent.draw_actions)
+    noise: Tensor = stack.gathered([rollout.noise for rollout in rollouts])
+    while not (first.full or interrupted()):
         obs = envs.obs
-        actions = agent.sample(obs)
-        step = envs.step(agent.execute(actions).cpu().numpy())
-        rollout.write(t, obs, actions, step.next_obs, step.rewards, step.terminated, step.truncated)
+        done = stack.act(torch.from_numpy(obs), noise.select(-3, first.filled))
+        step = envs.step(done["executed"])
         episodes += step.episodes
+        for n, rollout in enumerate(rollouts):
+            own = slice(n * rollout.num_envs, (n + 1) * rollout.num_envs)
+            rows = (obs, done["actions"], step.next_obs, step.rewards, step.terminated, step.truncated)
+            rollout.write(*(values[own] for values in rows))
     return episodes
 
 
 class OnPolicyTrainer(Trainer):
     """Rollouts of `rollout_steps` in `num_envs` environments, each learned from once."""
 
-    agent: OnPolicyAgent
+    agent: Agent
     health: Health | None = None
 
-    def __init__(self, env: EnvLike, seed: int, device: str, config: Any) -> None:
-        super().__init__(env, seed, device, config, config.num_envs)
+    def __init__(
+        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+    ) -> None:
+        super().__init__(env, seed, device, config, config.num_envs, engine)
         self.batch_size: int = config.num_envs * config.rollout_steps
         wanted = config.normalize_rewards
         normalized = not is_dm_control(env) if wanted is None else wanted
-        self.reward_norm = RewardNorm(config.num_envs, config.gamma) if normalized else None
+        self.reward_norm = RewardNorm(config.num_envs, config.gamma, self.device) if normalized else None
 
-    def loop(self, run: Run) -> None:
+    @classmethod
+    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
         """Collect, learn, report."""
-        updates = run.total_steps // self.batch_size
-        self.agent.compile(run.settings.compile, updates)
-        rollout = Rollout(
-            self.config.rollout_steps,
-            self.envs.num_envs,
-            self.envs.obs_dim,
-            self.envs.act_dim,
-            self.agent.device,
-        )
-        if self.reward_norm is not None:
-            self.reward_norm.running.zero_()  # every environment begins an episode here, also in a run that goes on
-        for step in run.steps(by=self.batch_size):
-            episodes = collect(self.envs, self.agent, rollout)
-            if self.reward_norm is not None:
-                rollout.rewards = self.reward_norm(rollout.rewards, rollout.dones)
-            metrics = self.agent.learn(rollout.tensors(), self._remaining(step // self.batch_size, updates))
-            if self.health is not None:
-                self.health(metrics)
-            run.report(step, metrics, episodes)
+        first = trainers[0]
+        updates = runs.total_steps // first.batch_size
+        stack = Stack([trainer.agent for trainer in trainers], runs.settings.compile, updates)
+        scale = _reward_scale(trainers, stack)
+        rollouts = [trainer.rollout for trainer in trainers]
+        for step in runs.steps(by=first.batch_size):
+            note(collect(envs, stack, rollouts, lambda: runs.interrupted), trainers)
+            if not first.rollout.full:
+                runs.pause(runs.step)
+                continue
+            data = scale(stack.gathered([rollout.tensors() for rollout in rollouts]))
+            stack.learn(data, stack.hyper(first._remaining(step // first.batch_size, updates)))
+            metrics = stack.metrics()
+            for trainer, row in zip(trainers, metrics, strict=True):
+                if trainer.health is not None:
+                    trainer.health(row)
+            runs.report(step, metrics, taken_episodes(trainers))
 
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
@@ -97,16 +90,40 @@ class OnPolicyTrainer(Trainer):
                 f"(num_envs {self.config.num_envs} x rollout_steps {self.config.rollout_steps}): raise it."
             )
 
-    def state_dict(self) -> Tree:
-        """Agent and reward normaliser."""
-        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        return {"agent": self.agent.state_dict(), "reward_norm": reward_norm}
+    @functools.cached_property
+    def rollout(self) -> Rollout:
+        """What is collected, learned from, and overwritten."""
+        sizes = (self.config.rollout_steps, self.num_envs, self.envs.obs_dim, self.envs.act_dim)
+        return Rollout(*sizes, self.device)
 
-    def load_state_dict(self, state: Tree) -> None:
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere, with nothing collected and no return under way."""
+        super().start(step)
+        self.rollout.filled, self.episodes = 0, []
+        if self.reward_norm is not None:
+            self.reward_norm.state["running"].zero_()
+
+    def state_dict(self) -> Tree:
+        """Agent, environments, reward normaliser and what is collected of a rollout."""
+        reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
+        return {**super().state_dict(), "reward_norm": reward_norm, "rollout": self.rollout.state_dict()}
+
+    def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
+        self.rollout.load_state_dict(state["rollout"])
+        return super().load_state_dict(state)
 
     def _remaining(self, update: int, updates: int) -> float:
         return remaining_fraction(update, updates) if self.config.anneal_lr else 1.0
+
+
+def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable[[Rows], Rows]:
+    """The function that scales the rewards of a rollout, for all trainers at once."""
+    norms = [trainer.reward_norm for trainer in trainers if trainer.reward_norm is not None]
+    if not norms:
+        return lambda data: data
+    state = joined_state(norms)
+    scale = InPlace(stack.lift(RewardNorm.scaled), state, stack.mode)
+    return lambda data: {**data, "rewards": scale(data["rewards"], data["dones"])}

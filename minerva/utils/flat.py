@@ -20,8 +20,13 @@ class FlatParameters:
         self.shapes = [parameter.shape for parameter in named.values()]
         self.sizes = [parameter.numel() for parameter in named.values()]
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in named.values()])
-        self.module, self.views = module, list(self.by_name(self.vector).values())
-        for parameter, view in zip(named.values(), self.views, strict=True):
+        self.module = module
+        self.move(self.vector)
+
+    def move(self, vector: Tensor) -> None:
+        """Keep the parameters in `vector`, which holds the same numbers, from now on."""
+        self.vector, self.views = vector, list(self.by_name(vector).values())
+        for parameter, view in zip(self.module.parameters(), self.views, strict=True):
             parameter.data = view
 
     def adopt(self) -> None:

@@ -6,6 +6,14 @@ from torch import Tensor, nn
 from minerva.formulas.statistics import combine_moments
 
 
+def refreshed(statistics: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """A normaliser's statistics after seeing `rows` [n, D] too; none stay none."""
+    if not statistics:
+        return statistics
+    mean, var, count = combine_moments(statistics["mean"], statistics["var"], statistics["count"], rows.double())
+    return {"mean": mean, "var": var, "count": count}
+
+
 class RunningNorm(nn.Module):
     """Shifts and scales each dimension to zero mean and unit variance, then clips.
 
@@ -34,8 +42,11 @@ class RunningNorm(nn.Module):
     @torch.no_grad()
     def update_stats(self, x: Tensor) -> None:
         """Learn from the rows of `x` [..., D]."""
-        rows = x.reshape(-1, self.mean.shape[0]).to(torch.float64)
-        mean, var, count = combine_moments(self.mean, self.var, self.count, rows)
-        self.mean.copy_(mean)
-        self.var.copy_(var)
-        self.count.copy_(count)
+        statistics = dict(self.named_buffers())
+        for name, value in refreshed(statistics, x.reshape(-1, self.mean.shape[0])).items():
+            statistics[name].copy_(value)
+
+    def move(self, statistics: dict[str, Tensor]) -> None:
+        """Keep the statistics in these tensors, which hold the same numbers, from now on."""
+        for name, value in statistics.items():
+            setattr(self, name, value)

@@ -1,10 +1,13 @@
 """Independent random streams from one seed."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+from minerva.utils.tree import Tree
 
 
 def stream_seed(seed: int, stream: str) -> int:
@@ -24,3 +27,21 @@ def seeded(seed: int, stream: str) -> Iterator[None]:
 def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
     """A private generator on `device`."""
     return torch.Generator(device).manual_seed(stream_seed(seed, stream))
+
+
+def global_generators() -> Tree:
+    """The generators that a process has one of. Minerva draws from none of them, but an environment may."""
+    version, words, gauss = random.getstate()
+    legacy = np.random.get_state(legacy=False)  # noqa: NPY002  the very one
+    legacy["state"]["key"] = torch.from_numpy(legacy["state"]["key"].astype(np.int64))
+    python = {"version": version, "words": torch.tensor(words), "gauss": gauss}
+    return {"python": python, "numpy": legacy, "torch": torch.get_rng_state()}
+
+
+def set_global_generators(state: Tree) -> None:
+    """Take over a state made by `global_generators`."""
+    python, legacy = state["python"], state["numpy"]
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    key = legacy["state"]["key"].numpy().astype(np.uint32)
+    np.random.set_state({**legacy, "state": {**legacy["state"], "key": key}})  # noqa: NPY002
+    torch.set_rng_state(state["torch"])

@@ -1,5 +1,6 @@
 """Nested dicts of tensors: what an agent's state is made of."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,13 +11,20 @@ Tree = dict[str, Any]
 
 
 def select(condition: Tensor, chosen: Tree, other: Tree) -> Tree:
-    """`chosen` where the scalar `condition` holds, else `other`: a choice that stays on the device."""
+    """`chosen` where `condition` holds, else `other`: a choice that stays on the device.
+
+    The condition is a scalar, or has an entry for each agent of a stack, which is then the tensors' leading axis.
+    """
     return {
         key: select(condition, value, other[key])
         if isinstance(value, dict)
-        else torch.where(condition, value, other[key])
+        else torch.where(_along_the_first_axes(condition, value), value, other[key])
         for key, value in chosen.items()
     }
+
+
+def _along_the_first_axes(condition: Tensor, value: Tensor) -> Tensor:
+    return condition.reshape(condition.shape + (1,) * (value.ndim - condition.ndim))
 
 
 def copy_(target: Tree, source: Tree) -> None:
@@ -26,6 +34,29 @@ def copy_(target: Tree, source: Tree) -> None:
             copy_(target[key], value)
         else:
             target[key].copy_(value)
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors of a tree, or of a sequence of trees, in the order of their keys."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    parts = tree.values() if isinstance(tree, dict) else tree
+    return [leaf for part in parts for leaf in leaves(part)]
+
+
+def mapped(function: Callable[..., Tensor], *trees: Any) -> Any:
+    """`function` of the tensors that stand in the same place of each tree."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return function(*trees)
+    if isinstance(first, dict):
+        return {key: mapped(function, *(tree[key] for tree in trees)) for key in first}
+    return tuple(mapped(function, *parts) for parts in zip(*trees, strict=True))
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """One tree whose tensors are those of `trees` along a new leading axis."""
+    return mapped(lambda *tensors: torch.stack(tensors), *trees)
 
 
 def detached(tree: Tree) -> Tree:

@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import io
 import re
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,9 +27,10 @@ from tiny_runs import (
 from minerva.cli.main import main
 from minerva.cli.train import RunOptions
 from minerva.presets import presets
-from minerva.runs import progress, run
+from minerva.runs import progress
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.stack import Stack
 
 # --- train ----------------------------------------------------------------------------------------------------
 
@@ -134,18 +137,16 @@ def test_a_finished_run_says_so_and_no_file_changes(
     assert snapshot(folder) == before
 
 
-class _AlwaysStopped(run.StopSignals):
-    """As if a signal came during every update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.received = True
-
-
 def test_the_same_run_dir_command_repeated_finishes_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "StopSignals", _AlwaysStopped)
+    learn = Stack.learn
+
+    def learn_and_be_stopped(self: Stack, *arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return learn(self, *arguments)
+
+    monkeypatch.setattr(Stack, "learn", learn_and_be_stopped)
     folder = tmp_path / "[a] folder"  # with characters that a shell and rich would read otherwise
     codes = [main(train_command(folder)) for _ in range(6)]
     assert codes == [3, 3, 3, 3, 0, 0]  # four updates, the end, and nothing more to do

@@ -120,9 +120,14 @@ def test_the_same_seed_draws_the_same_batches() -> None:
 @pytest.mark.parametrize("steps", [0, 7, 33])
 def test_a_checkpoint_brings_everything_back(steps: int, tmp_path) -> None:
     replay = make(steps, 2, 20)
-    save_checkpoint(tmp_path / "x.pt", Checkpoint({}, replay.state_dict()))
+    oldest = max(steps - 10, 0)
+    rows = {"early": replay.since(oldest)[:3], "late": replay.since(oldest + 3) if steps > 3 else replay.since(steps)}
+    save_checkpoint(tmp_path / "x.pt", Checkpoint({}, {**replay.state_dict(), **rows}))
     restored = Replay(20, 2, WIDTHS, CPU, seed=99)
-    restored.load_state_dict(load_checkpoint(tmp_path / "x.pt").state)
+    state = load_checkpoint(tmp_path / "x.pt").state
+    restored.load_state_dict(state)
+    restored.put(oldest, state["early"])
+    restored.put(min(oldest + 3, steps), state["late"])
     for one in (replay, restored):
         fill(one, np.zeros((4, 2)), first=50)
     for draw in (lambda one: one.sample(40), lambda one: one.sample_sequences(40, 3)):
@@ -132,7 +137,26 @@ def test_a_checkpoint_brings_everything_back(steps: int, tmp_path) -> None:
 
 def test_a_replay_of_another_shape_is_refused() -> None:
     with pytest.raises(CheckpointError, match="settings that it was made with"):
-        Replay(20, 2, WIDTHS, CPU).load_state_dict(make(5, 1, 20).state_dict())
+        Replay(20, 2, WIDTHS, CPU).put(0, make(5, 1, 20).since(0))
+
+
+def test_rows_older_than_the_window_are_left_out_of_it() -> None:
+    replay, restored = make(33, 2, 20), Replay(20, 2, WIDTHS, CPU)
+    restored.load_state_dict(replay.state_dict())
+    restored.put(20, torch.cat((torch.full_like(replay.since(30), 7.0), replay.since(23))))
+    assert torch.equal(restored.storage, replay.storage)
+
+
+def test_a_cut_is_remembered_though_its_row_was_saved_before() -> None:
+    replay = Replay(20, 1, WIDTHS, CPU)
+    fill(replay, np.zeros((3, 1)))
+    saved = replay.since(0)
+    replay.cut()
+    restored = Replay(20, 1, WIDTHS, CPU)
+    restored.load_state_dict(replay.state_dict())
+    restored.put(0, saved)
+    assert torch.equal(restored.storage, replay.storage)
+    assert restored.storage[2, 0, -1] == 1
 
 
 def test_capacity_counts_transitions() -> None:

@@ -11,7 +11,10 @@ from torch import Tensor
 from minerva.data.rollout import Rollout
 from minerva.envs.vector import Episode, make_vector
 from minerva.trainers.on_policy import collect
+from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.stack import Stack
+from minerva.utils.tree import Tree
 
 CPU = torch.device("cpu")
 SCRIPTS = {
@@ -30,21 +33,17 @@ SCRIPTS = {
 STEPS = 5
 
 
-class Reciting:
+class Reciting(PPOAgent):
     """Answers every observation with an action that depends on it alone, often outside [-1, 1]."""
 
-    device = CPU
-
     @staticmethod
-    def answer(obs: Any) -> Tensor:
-        environment, episode, step = torch.as_tensor(np.asarray(obs), dtype=torch.float32).unbind(-1)
+    def answer(obs: Tensor) -> Tensor:
+        environment, episode, step = obs.unbind(-1)
         return (environment - episode + step / 8).unsqueeze(-1)
 
-    def sample(self, obs: Any) -> Tensor:
-        return self.answer(obs)
-
-    def execute(self, actions: Tensor) -> Tensor:
-        return torch.clamp(actions, -1, 1)
+    def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        actions = self.answer(obs)
+        return {"actions": actions, "executed": self.execute(actions)}
 
 
 def collected(counters: Makes[Counter], num_envs: int, rollouts: int) -> tuple[dict[str, Tensor], list[Episode]]:
@@ -52,10 +51,11 @@ def collected(counters: Makes[Counter], num_envs: int, rollouts: int) -> tuple[d
     envs = make_vector(counters, num_envs)
     envs.reset(list(range(num_envs)))
     storage = Rollout(STEPS, num_envs, envs.obs_dim, envs.act_dim, CPU)
+    stack = Stack([Reciting(envs.obs_dim, envs.act_dim)], "off", 0)
     parts: list[dict[str, Tensor]] = []
     episodes: list[Episode] = []
     for _ in range(rollouts):
-        episodes += collect(envs, Reciting(), storage)  # type: ignore[arg-type]
+        episodes += collect(envs, stack, [storage])
         parts.append({name: rows.clone() for name, rows in storage.tensors().items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, episodes
 
@@ -96,18 +96,16 @@ def test_each_action_stands_beside_the_observation_it_answered() -> None:
 
 
 def test_the_environment_hears_what_is_executed_not_what_is_kept() -> None:
-    class Wild(Reciting):
-        def sample(self, obs: Any) -> Tensor:
-            return torch.full((len(obs), 1), 3.0)
-
-        def execute(self, actions: Tensor) -> Tensor:
-            return actions / 4
+    class Wild(PPOAgent):
+        def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> dict[str, Tensor]:
+            actions = torch.full((len(obs), 1), 3.0)
+            return {"actions": actions, "executed": actions / 4}
 
     listeners = Makes(lambda number: Listener())
     envs = make_vector(listeners, 1)
     envs.reset([0])
     storage = Rollout(STEPS, 1, 1, 1, CPU)
-    collect(envs, Wild(), storage)  # type: ignore[arg-type]
+    collect(envs, Stack([Wild(1, 1)], "off", 0), [storage])
     assert torch.equal(storage.tensors()["actions"], torch.full((STEPS, 1, 1), 3.0))
     np.testing.assert_array_equal(listeners.made[0].heard, np.full((STEPS, 1), 0.75))
 

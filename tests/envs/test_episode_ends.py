@@ -20,6 +20,7 @@ from minerva.formulas.returns import td_errors
 from minerva.trainers.on_policy import collect
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.stack import Stack
 
 GAMMA, LAMBDA = 0.9, 0.8
 STEPS = 6
@@ -54,14 +55,14 @@ def collected(agent: PPOAgent, script: list[list[Ending]]) -> dict[str, Tensor]:
     envs = make_vector(Makes(lambda number: Counter(number, script[number])), len(script))
     envs.reset([0] * len(script))
     rollout = Rollout(STEPS, len(script), 3, 1, torch.device("cpu"))
-    collect(envs, agent, rollout)
+    collect(envs, Stack([agent], "off", 0), [rollout])
     return rollout.tensors()
 
 
 def evaluated(agent: PPOAgent, script: list[list[Ending]]) -> dict[str, np.ndarray]:
     """What PPO computes of the rollout.  name -> [T, E]"""
     with torch.no_grad():
-        batch = agent.evaluated(agent.state, collected(agent, script), agent._hyper(1.0))
+        batch = agent.evaluated(agent.state, collected(agent, script), agent.hyper(1.0))
     return {name: batch[name].reshape(STEPS, len(script)).numpy() for name in ("advantages", "returns", "old_values")}
 
 
@@ -152,7 +153,7 @@ def test_what_comes_after_an_end_leaves_the_rows_before_it_unmoved() -> None:
     rollout["next_obs"][..., 0] = 0.0
     agent = make_agent()
     with torch.no_grad():
-        batch = agent.evaluated(agent.state, rollout, agent._hyper(1.0))
+        batch = agent.evaluated(agent.state, rollout, agent.hyper(1.0))
     first, second = batch["advantages"].reshape(STEPS, 2).unbind(1)
     assert torch.equal(first[:4], second[:4])
     assert not torch.isclose(first[4], second[4])

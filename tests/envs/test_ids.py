@@ -25,7 +25,7 @@ gym.register("Imported-v3", entry_point=Endless, max_episode_steps=7)
 
 def walk(env: Any, seed: int = 5, steps: int = 30) -> np.ndarray:
     """Observations of two copies under fixed random actions, episodes' ends included."""
-    envs = make_vector(env, 2)
+    envs = make_vector(env, 2, "gymnasium")
     seen = [envs.reset([seed, seed + 1])]
     draw = np.random.default_rng(0)
     for _ in range(steps):

@@ -112,7 +112,7 @@ def test_every_number_arrives_as_float32(dtype: Any) -> None:
 def test_a_dm_control_observation_is_the_tasks_own_entries_sorted_by_name(task: str) -> None:
     suite = pytest.importorskip("dm_control.suite")
     direct = suite.load(*task.split("/"), task_kwargs={"random": 11})
-    envs = make_vector(f"dm_control/{task}", 1)
+    envs = make_vector(f"dm_control/{task}", 1, "gymnasium")
     envs.reset([11])
     timestep = direct.reset()
     draw = np.random.default_rng(3)

@@ -111,9 +111,9 @@ WRONG = [
     ),
     Planted(
         "a variance where a standard deviation belongs",
-        "trainers.mpo.losses",
-        r"a_{i,j} = \mu'_j + \sigma'_j \xi_{i,j}",
-        r"a_{i,j} = \mu'_j + {\sigma'_j}^2 \xi_{i,j}",
+        "formulas.gaussian",
+        r"a_j = \mu_j + \sigma_j \xi_j",
+        r"a_j = \mu_j + \sigma_j^2 \xi_j",
         "an exponent dropped",
     ),
     Planted(

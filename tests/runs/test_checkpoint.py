@@ -187,7 +187,7 @@ def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(module, "FORMAT", 7)
         save_checkpoint(tmp_path / "a.pt", Checkpoint(ABOUT, {}))
-    with pytest.raises(CheckpointError, match="format 7, and this Minerva reads 1: update Minerva"):
+    with pytest.raises(CheckpointError, match="format 7, and this Minerva reads 2: update Minerva"):
         load_checkpoint(tmp_path / "a.pt")
 
 
@@ -213,7 +213,7 @@ def test_loading_executes_nothing(kind: str, tmp_path: Path) -> None:
         torch.save({"state": _Hostile(marker)}, path)
         assert zipfile.is_zipfile(path)
     else:
-        text = json.dumps({"format": 1, "about": pickle.dumps(_Hostile(marker), 0).decode(), "state": {}})
+        text = json.dumps({"format": module.FORMAT, "about": pickle.dumps(_Hostile(marker), 0).decode(), "state": {}})
         save_file({}, path, metadata={"minerva": text})
     with pytest.raises(CheckpointError, match=r"hostile\.pt"):
         load_checkpoint(path)

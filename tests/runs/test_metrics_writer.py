@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from minerva.runs import metrics
 from minerva.runs.folder import RunFolder
@@ -19,33 +20,40 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def write(folder: RunFolder, step: int, rows: range, value: float) -> None:
-    """Open at `step`, write rows with a value that tells who wrote them."""
-    with MetricsWriter(folder, step, wandb=False) as writer:
+def write(folder: RunFolder, lengths: dict[str, int], rows: range, value: float, until: int) -> dict[str, int]:
+    """Go on from `lengths`, write rows with a value that tells who wrote them; the lengths after row `until`."""
+    with MetricsWriter(folder, lengths, wandb=False) as writer:
         for row in rows:
             writer.write(row, {"losses/x": value})
             writer.write_evaluation(row, [value], [1])
+            if row == until:
+                lengths = writer.lengths()
+    return lengths
 
 
-def test_going_on_from_a_step_forgets_what_came_after_it(folder: RunFolder) -> None:
-    write(folder, -1, range(6), value=1.0)
-    write(folder, 3, range(4, 8), value=2.0)
-    expected = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0), (7, 2.0)]
+def test_going_on_from_a_checkpoint_forgets_what_came_after_it(folder: RunFolder) -> None:
+    first = write(folder, {}, range(6), value=1.0, until=3)
+    for _ in range(2):  # killed before its first checkpoint, the second is forgotten as a whole
+        second = write(folder, first, range(4, 8), value=2.0, until=6)
+    write(folder, second, range(7, 9), value=3.0, until=8)
+    expected = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0), (5, 2.0), (6, 2.0), (7, 3.0), (8, 3.0)]
     assert [(row["step"], row["losses/x"]) for row in read_rows(folder.metrics)] == expected
     assert [(row["step"], row["returns"][0]) for row in read_rows(folder.evaluations)] == expected
     events = EventAccumulator(str(folder.tensorboard))
     events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("losses/x")] == expected
+    assert sorted((event.step, event.value) for event in events.Scalars("losses/x")) == expected
+    raw = [event for path in sorted(folder.tensorboard.iterdir()) for event in EventFileLoader(str(path)).Load()]
+    assert sorted(event.step for event in raw if event.HasField("summary")) == list(range(9))  # not hidden: not there
 
 
 def test_each_row_is_on_disk_when_it_is_written(folder: RunFolder) -> None:
-    with MetricsWriter(folder, -1, wandb=False) as writer:
+    with MetricsWriter(folder, {}, wandb=False) as writer:
         writer.write(10, {"losses/x": 1.5})
         assert folder.metrics.read_text() == '{"step": 10, "losses/x": 1.5}\n'
 
 
 def test_non_finite_numbers_are_null(folder: RunFolder) -> None:
-    with MetricsWriter(folder, -1, wandb=False) as writer:
+    with MetricsWriter(folder, {}, wandb=False) as writer:
         writer.write(1, {"a": math.nan, "b": math.inf, "c": 2.0})
     assert read_rows(folder.metrics) == [{"step": 1, "a": None, "b": None, "c": 2.0}]
 
@@ -61,6 +69,6 @@ def test_weights_and_biases_gets_every_row_if_it_is_wanted(
 ) -> None:
     sent: list[tuple[Any, int]] = []
     monkeypatch.setattr(metrics, "log_wandb", lambda row, step: sent.append((row, step)))
-    with MetricsWriter(folder, -1, wandb=wandb) as writer:
+    with MetricsWriter(folder, {}, wandb=wandb) as writer:
         writer.write(3, {"losses/x": 1.0})
     assert sent == ([({"losses/x": 1.0}, 3)] if wandb else [])

@@ -30,12 +30,12 @@ class Script:
         self.means = list(means)
         self.calls = self.closed = 0
 
-    def __call__(self, act: Any) -> Evaluation:
+    def __call__(self, act: Any, interrupted: Any = None) -> Evaluation:
         self.calls += 1
         mean = self.means[min(self.calls, len(self.means)) - 1]
         return Evaluation([mean - 1, mean + 1], [10, 20])
 
-    def random(self, seed: int) -> Evaluation:
+    def random(self, seed: int, interrupted: Any = None) -> Evaluation:
         return Evaluation([-7.0], [10])
 
     def close(self) -> None:
@@ -65,8 +65,16 @@ class Idle:
     def state_dict(self) -> dict[str, Any]:
         return {"updates": torch.tensor(self.updates)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> str:
         self.updates = int(state["updates"])
+        return ""
+
+    def start(self, step: int) -> None:
+        self.started = step
+
+    @property
+    def rows(self) -> None:
+        return None
 
     def train(
         self,
@@ -246,14 +254,16 @@ def test_a_finished_run_is_not_touched(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
-def test_a_damaged_last_checkpoint_falls_back_to_the_best(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_last_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Idle([1.0, 5.0, 3.0, 2.0]).train(100, tmp_path, eval_every=10, callbacks=[stop_at(30)])
     last = tmp_path / "checkpoints" / "ppo_last.pt"
     last.write_bytes(last.read_bytes()[:-8])
     with caplog.at_level(logging.WARNING, "minerva"):
         result = Idle([0.0]).train(100, tmp_path, eval_every=10)
     assert "ppo_last.pt is cut off" in caplog.text
-    assert "Going on from" in caplog.text
+    assert "ppo_previous.pt instead" in caplog.text
     assert result.finished
     assert (result.before, result.best, result.after) == (1.0, 5.0, 0.0)
     assert training_steps(tmp_path) == [*range(10, 101, 10)]
@@ -264,7 +274,7 @@ def test_if_both_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path) -> N
     Idle().train(20, tmp_path, callbacks=[stop_at(10)])
     for path in (tmp_path / "checkpoints").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"ppo_best\.pt is cut off"):
+    with pytest.raises(CheckpointError, match=r"ppo_previous\.pt is cut off"):
         Idle().train(20, tmp_path)
 
 
@@ -304,7 +314,7 @@ def test_whatever_happens_the_environments_are_closed_and_signals_are_as_before(
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     trainer = Idle()
     if when == "while starting":
-        trainer.script.random = lambda seed: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+        trainer.script.random = lambda **_: 1 // 0  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(ZeroDivisionError):
         trainer.train(20, tmp_path, callbacks=[lambda *_: 1 // 0])
     assert trainer.script.closed == 1

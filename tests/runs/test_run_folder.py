@@ -58,6 +58,7 @@ def test_the_folder_holds_what_the_specification_says_and_no_leftovers(folder: P
         "checkpoints",
         "checkpoints/ppo_last.pt",
         "checkpoints/ppo_best.pt",
+        "checkpoints/ppo_previous.pt",
         "eval",
         "eval/evaluations.jsonl",
         "videos",
@@ -198,4 +199,4 @@ def test_a_read_only_place_is_refused_with_its_name(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(RunError, match=r"run cannot be written to: Permission denied\. Give another --out-dir"):
-        RunFolder(tmp_path / "run", "ppo").create({})
+        RunFolder(tmp_path / "run", "ppo").make()

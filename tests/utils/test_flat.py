@@ -78,3 +78,33 @@ def test_mark_is_true_at_the_named_parameters(module: nn.Sequential, prefixes: t
     assert marked.sum() == count
     for name, part in flat.by_name(marked).items():
         assert part.all() if name.startswith(prefixes) else not part.any()
+
+
+def test_after_a_move_the_module_lives_in_the_other_vector(module: nn.Sequential) -> None:
+    flat = FlatParameters(module)
+    inputs = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    old, before = flat.vector, module(inputs)
+    both = torch.stack((flat.vector, torch.zeros_like(flat.vector)))
+    flat.move(both[0])
+    assert torch.equal(module(inputs), before)
+    assert flat.vector.data_ptr() == both.data_ptr()
+    both[0].mul_(2)
+    assert not torch.equal(module(inputs), before)
+    assert torch.equal(functional_call(module, flat.by_name(flat.vector), (inputs,)), module(inputs))
+    module.load_state_dict({name: torch.full_like(value, 7) for name, value in module.state_dict().items()})
+    assert (both[0] == 7).all()
+    assert (both[1] == 0).all(), "the neighbour in the stack is not touched"
+    assert not (old == 7).any()
+
+
+def test_replaced_parameters_are_adopted_into_the_vector_of_the_last_move(module: nn.Sequential) -> None:
+    flat = FlatParameters(module)
+    both = torch.stack((flat.vector, flat.vector))
+    flat.move(both[1])
+    parameters = list(module.parameters())
+    module[0].weight.data = torch.full((4, 3), 5.0)
+    flat.adopt()
+    assert (both[1][:12] == 5).all()
+    assert torch.equal(both[1][12:], both[0][12:])
+    assert all(mine is then for mine, then in zip(module.parameters(), parameters, strict=True))
+    assert module[0].weight.data_ptr() == both[1].data_ptr()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva.utils.running_norm import RunningNorm
+from minerva.utils.running_norm import RunningNorm, refreshed
 
 DIM = 4
 
@@ -106,3 +106,56 @@ def test_it_has_no_parameters_and_no_gradient_reaches_the_statistics() -> None:
     norm.update_stats(observations(10).requires_grad_())
     assert not list(norm.parameters())
     assert not any(buffer.requires_grad for buffer in norm.buffers())
+
+
+# --- statistics as tensors --------------------------------------------------------------------------------------
+
+
+def test_refreshed_is_what_update_stats_writes_and_changes_nothing_itself() -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(30))
+    statistics = dict(norm.named_buffers())
+    before = {name: value.clone() for name, value in statistics.items()}
+    found = refreshed(statistics, observations(50, seed=1))
+    assert all(torch.equal(statistics[name], value) for name, value in before.items())
+    norm.update_stats(observations(50, seed=1))
+    assert found.keys() == {"mean", "var", "count"}
+    assert all(torch.equal(value, found[name]) for name, value in norm.named_buffers())
+    everything = torch.cat((observations(30), observations(50, seed=1))).double()
+    torch.testing.assert_close(found["mean"], everything.mean(0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found["var"], everything.var(0, correction=0), rtol=1e-12, atol=0)
+
+
+def test_without_a_normaliser_there_is_nothing_to_refresh() -> None:
+    assert refreshed({}, observations(5)) == {}
+
+
+def test_stacked_statistics_are_each_their_own() -> None:
+    rows = torch.stack([observations(20, seed=n) for n in range(3)])
+    norms = [RunningNorm(DIM) for _ in range(3)]
+    together = {
+        name: torch.stack([dict(norm.named_buffers())[name] for norm in norms]) for name in norms[0].state_dict()
+    }
+    together = torch.func.vmap(refreshed)(together, rows)
+    for n, norm in enumerate(norms):
+        norm.update_stats(rows[n])
+        for name, value in norm.named_buffers():
+            torch.testing.assert_close(together[name][n], value, rtol=1e-12, atol=1e-12)
+
+
+def test_after_a_move_the_statistics_live_in_the_other_tensors() -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(30))
+    expected = norm(observations(5))
+    old = dict(norm.named_buffers())
+    both = {name: torch.stack((value, value)) for name, value in old.items()}
+    norm.move({name: value[1] for name, value in both.items()})
+    assert torch.equal(norm(observations(5)), expected)
+    assert set(norm.state_dict()) == {"mean", "var", "count"}
+    norm.update_stats(observations(50, seed=1))
+    for name, value in norm.named_buffers():
+        assert value.data_ptr() == both[name][1].data_ptr()
+        assert torch.equal(both[name][0], old[name]), "the neighbour in the stack is not touched"
+        assert not torch.equal(both[name][1], old[name])
+    norm.load_state_dict(old)
+    assert all(torch.equal(both[name][1], value) for name, value in old.items())

@@ -7,22 +7,23 @@ the networks see it.
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.captured import InPlace
 from minerva.errors import ConfigError
+from minerva.formulas.gaussian import sampled_actions
 from minerva.networks import Bound, Critic, DiagonalGaussianPolicy, LayerNormMLP, SmallInitLinear
+from minerva.trainers.agent import Array, OffPolicyAgent, Rows, as_tensors, fetched
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.duals import Duals
 from minerva.trainers.mpo.evaluate import Evaluation
 from minerva.trainers.mpo.heads import make_head
 from minerva.trainers.mpo.improve import Improvement
-from minerva.trainers.mpo.learner import Learner, Rows
+from minerva.trainers.mpo.learner import Learner
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
 from minerva.utils.seeding import generator, seeded
@@ -32,7 +33,6 @@ __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "Smal
 
 logger = logging.getLogger("minerva")
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Batch = Mapping[str, Array | Tensor]
 
 LOOP = ("num_envs", "replay_size", "batch_size", "update_after", "warmup", "updates_per_step")
@@ -58,11 +58,16 @@ SCALARS = {"rewards", "terminated", "dones", "behaviour_logp"}
 MODULES = ("policy", "policy_target", "q", "q_target", "duals")
 
 
-class MPOAgent:
+class MPOAgent(OffPolicyAgent):
     """Acts, and learns from batches of transitions or sequences.
 
     `policy`, `policy_target`, `q`, `q_target` and `duals` are modules whose parameters are views of `state`.
     """
+
+    PIECES = ("acted", "updated")
+    COMPILED = ("acted",)
+    WHOLE = True
+    INPUTS = (*HYPER, "target_networks_update_period")
 
     def __init__(
         self,
@@ -101,10 +106,7 @@ class MPOAgent:
         targets = {"policy_target": FlatParameters(self.policy_target), "q_target": FlatParameters(self.q_target)}
         self._flat = {**self.learner.flat, **targets}
         self.state = self._initial_state()
-        self.hyper = self._hyper()
         self.skipped = 0
-        self._metrics: Rows = {}
-        self._updated: Callable[..., tuple[Tree, Rows]] = self.updated
 
     @classmethod
     def from_config(
@@ -115,6 +117,18 @@ class MPOAgent:
         return cls(obs_dim, act_dim, -1.0, 1.0, device, seed=seed, **settings)
 
     # --- acting ---------------------------------------------------------------------------------------------
+
+    def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
+        """Actions of the policy that collects experience, `acting_policy`, and their log-density."""
+        acting = "policy_target" if self.config.acting_policy == "target" else "policy"
+        mean, log_std = self.learner.policy(state[acting], obs)
+        actions = sampled_actions(mean, log_std, noise)
+        log_prob = self.policy.log_prob(mean, log_std, actions)
+        return {"actions": actions, "executed": self.policy.execute(actions), "behaviour_logp": log_prob}
+
+    def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
+        """See `Agent`."""
+        return self._normal((*shape, self.act_dim))
 
     def act(self, obs: Array | Tensor, deterministic: bool = False) -> Tensor:
         """Executed actions of the online policy.  [..., O] -> [..., D]"""
@@ -128,54 +142,43 @@ class MPOAgent:
         """Executed action, raw action and its log-density, online policy.  [..., O] -> [..., D], [..., D], [..., 1]"""
         return self._acted(self.policy, obs, deterministic)
 
+    @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the policy that collects experience, `acting_policy`."""
-        policy = self.policy_target if self.config.acting_policy == "target" else self.policy
-        return self._acted(policy, obs, deterministic=False)
+        done = self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))
+        return done["executed"], done["actions"], done["behaviour_logp"]
 
-    def sample_uniform(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of actions drawn uniformly between their bounds."""
+    def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
+        """Actions drawn uniformly between their bounds, as `acted` gives them."""
         low, high = self.policy.action_low, self.policy.action_high
-        shape = (*obs.shape[:-1], self.act_dim)
-        unit = torch.rand(shape, generator=self.generator, device=self.device, dtype=low.dtype)
+        unit = torch.rand((*shape, self.act_dim), generator=self.generator, device=self.device, dtype=low.dtype)
         # LaTeX: a_j = a_j^{low} + u_j (a_j^{high} - a_j^{low})
         actions = low + unit * (high - low)
         # LaTeX: \log b(a|s) = -\sum_j \log(a_j^{high} - a_j^{low})
         log_prob = -torch.log(high - low).sum()
-        return actions, actions, log_prob.expand(*shape[:-1], 1)
+        return {"actions": actions, "executed": actions, "behaviour_logp": log_prob.expand(*shape, 1)}
 
     # --- learning -------------------------------------------------------------------------------------------
 
-    def compile(self, mode: CompileMode, updates: int) -> None:
-        """Compile the update if `updates` of them are worth it."""
-        self._updated = compiled(self.updated, mode, updates)
-
     def update(self, batch: Batch, noise: Rows | None = None) -> dict[str, float] | None:
-        """Learn from a batch; its metrics, or None if a value was not finite: then nothing has changed."""
-        self.learn(batch, noise)
-        return self.fetch()
+        """Learn from a batch; its metrics, or None if a value was not finite: then nothing has changed.
 
-    @torch.no_grad()
-    def learn(self, batch: Batch, noise: Rows | None = None) -> None:
-        """`update` without waiting for the device. `noise` as `draw_noise` makes it; None: newly drawn."""
+        `noise` as `draw_update` makes it; None: newly drawn.
+        """
         for flat in self._flat.values():
             flat.adopt()
         rows = self.prepared(batch)
-        state, self._metrics = self._updated(self.state, rows, noise or self.draw_noise(rows), self.hyper)
-        copy_(self.state, state)
+        metrics = InPlace(self.updated, self.state, "off")(rows, noise or self.draw_update(rows), self.hyper())
+        return self.reported(fetched(metrics)[0]) or None
 
-    def fetch(self) -> dict[str, float] | None:
-        """Metrics of the last update in one transfer; None if it was skipped or there was none."""
-        if not self._metrics:
-            return None
-        values = torch.stack([value.to(torch.float64) for value in self._metrics.values()]).tolist()
-        metrics = dict(zip(self._metrics, values, strict=True))
+    def reported(self, metrics: dict[str, float]) -> dict[str, float]:
+        """See `Agent`. Nothing is said of an update that was skipped, but for a warning."""
         finite, skipped = metrics.pop("finite"), int(metrics.pop("skipped"))
         for count in range(self.skipped + 1, skipped + 1):
             if count <= 5 or count % 100 == 0:
                 logger.warning("MPO skipped a batch that held or led to a non-finite value (%d so far)", count)
         self.skipped = skipped
-        return metrics if finite else None
+        return metrics if finite else {}
 
     def updated(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors. If anything is not finite, the state stays as it was."""
@@ -213,7 +216,7 @@ class MPOAgent:
         used = None if along_time else self.config.n_step
         return {name: value.transpose(0, 1)[:used] for name, value in rows.items()}
 
-    def draw_noise(self, rows: Rows) -> Rows:
+    def draw_update(self, rows: Rows) -> Rows:
         """Standard-normal noise for one update: of the critic's target first, then of the E-step's samples."""
         steps, size = rows["rewards"].shape
         samples, width = self.config.action_samples, self.act_dim
@@ -222,6 +225,12 @@ class MPOAgent:
         return {"critic": self._normal(critic), "actions": self._normal((samples, size, width))}
 
     # --- what the agent owns --------------------------------------------------------------------------------
+
+    def move(self, state: Tree) -> None:
+        """See `Agent`."""
+        self.state = state
+        for name, flat in self._flat.items():
+            flat.move(state[name])
 
     def state_dict(self) -> Tree:
         """Everything the agent needs to go on as if nothing had happened."""
@@ -265,17 +274,15 @@ class MPOAgent:
         zero = torch.zeros((), dtype=torch.int64, device=self.device)
         return {**vectors, "moments": moments, "counters": {"updates": zero.clone(), "skipped": zero}}
 
-    def _hyper(self) -> Rows:
-        """The numbers an update uses, as tensors: a captured graph or stacked agents can vary them."""
+    def hyper(self, remaining: float = 1.0) -> Rows:
+        """See `Agent`. MPO anneals nothing."""
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         if self.config.mstep_kl_epsilon_std is None:
             numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
         # LaTeX: \beta = \frac{\beta_\pi}{M}
         numbers["policy_lr"] = self.config.policy_lr / self.config.m_steps
-        dtype = self.state["policy"].dtype
-        hyper = {name: torch.tensor(value, dtype=dtype, device=self.device) for name, value in numbers.items()}
         period = torch.tensor(self.config.target_networks_update_period, device=self.device)
-        return {**hyper, "target_networks_update_period": period}
+        return {**as_tensors(numbers, self.state["policy"]), "target_networks_update_period": period}
 
     def _normal(self, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.state["policy"].dtype)

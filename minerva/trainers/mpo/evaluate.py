@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from minerva.compute.gradient import gradient
-from minerva.formulas.gaussian import gaussian_log_prob
+from minerva.formulas.gaussian import gaussian_log_prob, sampled_actions
 from minerva.formulas.returns import n_step_sums, retrace, td_errors, trace_coefficients
 from minerva.trainers.mpo.learner import Learner, Rows
-from minerva.trainers.mpo.losses import sampled_actions
 from minerva.utils.tree import Tree
 
 

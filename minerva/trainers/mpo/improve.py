@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.gradient import gradient
-from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std
+from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std, sampled_actions
 from minerva.formulas.lagrange import floored, multiplier_loss, penalty, positive, solved_temperature
 from minerva.networks import LOG_STD_MIN
 from minerva.trainers.mpo.config import MPOConfig
@@ -15,7 +15,6 @@ from minerva.trainers.mpo.losses import (
     effective_samples,
     mean_loss,
     out_of_bounds_scores,
-    sampled_actions,
     std_loss,
     temperature_loss,
     weights,

@@ -11,15 +11,6 @@ AT_FLOOR = 1e-7
 """A multiplier this small is at the floor of its unconstrained parameter, or as good as there."""
 
 
-def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
-    """Raw actions from standard-normal noise.  [B, D], [B, D], [N, B, D] -> [N, B, D]"""
-    # LaTeX: \sigma'_j = \exp(\log\sigma'_j)
-    std = torch.exp(log_std)
-    # LaTeX: a_{i,j} = \mu'_j + \sigma'_j \xi_{i,j}
-    actions = mean + std * noise
-    return actions
-
-
 def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
     """Mean squared error of the critic.  [B], [B] -> []"""
     # LaTeX: \mathcal{L}_Q = \mathbb{E}_b[(Q(s_b, a_b) - y_b)^2]

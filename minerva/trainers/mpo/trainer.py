@@ -7,6 +7,7 @@ from typing import Any
 
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.formulas.lagrange import positive
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
@@ -35,12 +36,14 @@ class MPOTrainer(OffPolicyTrainer):
         policy_layer_sizes: Sequence[int] = MPOConfig.policy_layer_sizes,
         critic_layer_sizes: Sequence[int] = MPOConfig.critic_layer_sizes,
         replay_size: int = MPOConfig.replay_size,
+        *,
+        engine: EngineName | VectorEnv = "auto",
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `MPOConfig`."""
         sizes = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
         config = MPOConfig.from_dict({**sizes, "replay_size": replay_size, **hyperparameters})
-        super().__init__(env_id, seed, device, config)
+        super().__init__(env_id, seed, device, config, engine)
         obs_dim, act_dim = self.envs.obs_dim, self.envs.act_dim
         self.agent: MPOAgent = MPOAgent.from_config(obs_dim, act_dim, config, seed=seed, device=self.device)
         widths = {"obs": obs_dim, "actions_exec": act_dim, "next_obs": obs_dim}

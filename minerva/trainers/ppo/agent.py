@@ -5,21 +5,19 @@ Everything the agent learns with is one tree of tensors, `state`, and `updated` 
 new state where the networks see it.
 """
 
-from collections.abc import Callable
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.captured import InPlace
 from minerva.compute.gradient import gradient, transformed
-from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob
+from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import discounted_returns, explained_variance, gae, normalize, td_errors
-from minerva.formulas.statistics import combine_moments
 from minerva.networks import ActorCritic
+from minerva.trainers.agent import Agent, Array, Rows, as_tensors, fetched
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.losses import (
     approximate_kl,
@@ -31,17 +29,20 @@ from minerva.trainers.ppo.losses import (
 )
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
+from minerva.utils.running_norm import refreshed
 from minerva.utils.seeding import generator, seeded
 from minerva.utils.tree import Tree, copy_, select, take
 
-Rows = dict[str, Tensor]
-"""Tensors with the same leading axis."""
-
+ACTOR = "actor_mean."
 HYPER = ("gamma", "gae_lambda", "clip_ratio", "ent_coef", "vf_coef", "max_grad_norm")
 
 
-class PPOAgent:
+class PPOAgent(Agent):
     """Acts, and learns from rollouts. Actions live in [-1, 1]; rollouts hold them as sampled, before clipping."""
+
+    PIECES = ("acted", "evaluated", "minibatch_step", "concluded")
+    COMPILED = ("acted", "minibatch_step")
+    INPUTS = (*HYPER, "policy_lr", "target_kl")
 
     def __init__(
         self,
@@ -65,7 +66,6 @@ class PPOAgent:
             "moments": self.optimizer.initial_moments(self.flat.vector),
             "normalizer": dict(self.network.obs_normalizer.named_buffers()),
         }
-        self.minibatch_step: Callable[..., tuple[Tree, Rows]] = self._minibatch_step
 
     @classmethod
     def from_config(
@@ -82,12 +82,24 @@ class PPOAgent:
 
     # --- acting ---------------------------------------------------------------------------------------------
 
+    def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
+        """See `Agent`.  [..., O], [..., D] -> [..., D] twice"""
+        normalized = functional_call(self.network.obs_normalizer, state["normalizer"], (obs,))
+        parameters = self.flat.by_name(state["parameters"])
+        policy = {name[len(ACTOR) :]: part for name, part in parameters.items() if name.startswith(ACTOR)}
+        mean = functional_call(self.network.actor_mean, policy, (normalized,))
+        actions = sampled_actions(mean, parameters["actor_logstd"], noise)
+        return {"actions": actions, "executed": self.execute(actions)}
+
+    def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
+        """See `Agent`."""
+        size = (*shape, self.network.actor_logstd.shape[0])
+        return torch.randn(size, generator=self.generator, device=self.device, dtype=self.flat.vector.dtype)
+
     @torch.no_grad()
-    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
+    def sample(self, obs: Array | Tensor) -> Tensor:
         """One action for each observation, as drawn: it may lie outside [-1, 1].  [E, O] -> [E, D]"""
-        mean = self.network.get_deterministic_action(self._tensor(obs))
-        noise = torch.randn(mean.shape, generator=self.generator, device=self.device, dtype=mean.dtype)
-        return mean + torch.exp(self.network.actor_logstd) * noise
+        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions"]
 
     @staticmethod
     def execute(actions: Tensor) -> Tensor:
@@ -95,44 +107,39 @@ class PPOAgent:
         return torch.clamp(actions, -1, 1)
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray | Tensor, deterministic: bool = False) -> Tensor:
+    def act(self, obs: Array | Tensor, deterministic: bool = False) -> Tensor:
         """Actions in [-1, 1].  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
         return self.execute(self.network.get_deterministic_action(self._tensor(obs)))
 
-    def policy_action(self, obs: np.ndarray | Tensor, deterministic: bool = True) -> Tensor:
+    def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """`act` under the name that all algorithms have for it: actions, and nothing else.  [..., O] -> [..., D]"""
         return self.act(obs, deterministic)
 
     # --- learning -------------------------------------------------------------------------------------------
 
-    def compile(self, mode: CompileMode, updates: int) -> None:
-        """Compile the minibatch step if `updates` updates are worth it."""
+    def calls(self, piece: str) -> int:
+        """See `Agent`."""
         minibatches = -(-self.config.batch_size // self.config.minibatch_size)
-        calls = updates * self.config.update_epochs * minibatches
-        self.minibatch_step = compiled(self._minibatch_step, mode, calls)
+        return {"acted": self.config.rollout_steps, "minibatch_step": self.config.update_epochs * minibatches}[piece]
 
-    @torch.no_grad()
     def update(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rate."""
-        orders = self._orders(rollout["rewards"].numel())
-        state, metrics = self.updated(self.state, rollout, orders, self._hyper(remaining))
-        copy_(self.state, state)
-        values = torch.stack([value.to(torch.float64) for value in metrics.values()]).tolist()
-        return dict(zip(metrics, values, strict=True))
+        orders = self.draw_update(rollout)
+        metrics = InPlace(self.updated, self.state, "off")(rollout, orders, self.hyper(remaining))
+        return fetched(metrics)[0]
 
-    def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
-        """`update` under the name that the on-policy loop has for it."""
-        return self.update(rollout, remaining)
+    def draw_update(self, rollout: Rows) -> Tensor:
+        """A random order of the rows for each epoch.  [epochs, rows]"""
+        size = (self.config.update_epochs, rollout["rewards"].numel())
+        return torch.rand(size, generator=self.generator, device=self.device).argsort(-1)
 
     def updated(self, state: Tree, rollout: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors."""
         batch = self.evaluated(state, rollout, hyper)
         state, metrics = self.improved(state, batch, orders, hyper)
-        metrics["losses/explained_variance"] = explained_variance(batch["old_values"], batch["returns"])
-        metrics["charts/learning_rate"] = hyper["learning_rate"]
-        return {**state, "normalizer": self._refreshed(state["normalizer"], rollout["obs"])}, metrics
+        return self.concluded(state, batch, rollout, metrics, hyper)
 
     def evaluated(self, state: Tree, rollout: Rows, hyper: Rows) -> Rows:
         """Advantages, returns and what the old policy said of each row.  [T, E, ...] -> [T * E, ...]"""
@@ -163,28 +170,35 @@ class PPOAgent:
 
         The stop is a selection on the device. Where looking at it costs nothing, the epochs left are not run.
         """
-        alive = torch.ones((), dtype=torch.bool, device=batch["obs"].device)
+        alive = torch.ones_like(hyper["gamma"], dtype=torch.bool)
         metrics: Rows = {}
         clipped = []
-        for order in orders:
+        for order in orders.unbind(-2):
             after, seen = state, metrics
-            for index in order.split(self.config.minibatch_size):
-                after, seen = self.minibatch_step(after, take(batch, index), hyper)
+            for index in order.split(self.config.minibatch_size, -1):
+                after, seen = self.minibatch_step(after, batch, index, hyper)
                 clipped.append(torch.where(alive, seen["losses/clipfrac"], torch.nan))
             state = select(alive, after, state)
             metrics = select(alive, seen, metrics) if metrics else seen
             if self.config.target_kl:
                 alive = alive & (metrics["losses/approx_kl"] <= hyper["target_kl"])
-                if alive.device.type == "cpu" and not transformed() and not alive:
+                if alive.device.type == "cpu" and not transformed() and not alive.any():
                     break
-        return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean()}
+        return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}
 
-    def _minibatch_step(self, state: Tree, rows: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Loss, gradient, clip, optimiser: one step on one minibatch."""
+    def minibatch_step(self, state: Tree, batch: Rows, index: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
+        """Loss, gradient, clip, optimiser: one step on the rows of `index`."""
+        rows = take(batch, index)
         slope, metrics = gradient(self.loss, state["parameters"], state["normalizer"], rows, hyper)
         slope = clip_by_norm(slope, hyper["max_grad_norm"])
         parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], hyper["learning_rate"])
         return {**state, "parameters": parameters, "moments": moments}, metrics
+
+    def concluded(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """The normaliser refreshed, which was frozen from collecting the rollout until here; the last metrics."""
+        explained = explained_variance(batch["old_values"], batch["returns"])
+        metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["learning_rate"]}
+        return {**state, "normalizer": refreshed(state["normalizer"], rollout["obs"].flatten(0, 1))}, metrics
 
     def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
         """Clipped surrogate, value loss and entropy bonus of one minibatch."""
@@ -211,6 +225,12 @@ class PPOAgent:
         }
 
     # --- what the agent owns --------------------------------------------------------------------------------
+
+    def move(self, state: Tree) -> None:
+        """See `Agent`."""
+        self.state = state
+        self.flat.move(state["parameters"])
+        self.network.obs_normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
         """Everything the agent needs to go on as if nothing had happened."""
@@ -240,28 +260,13 @@ class PPOAgent:
         )
         return outputs
 
-    @staticmethod
-    def _refreshed(normalizer: Rows, obs: Tensor) -> Rows:
-        """The normaliser's statistics after the rollout: it was frozen from collecting it until here."""
-        rows = obs.flatten(0, 1).to(torch.float64)
-        mean, var, count = combine_moments(normalizer["mean"], normalizer["var"], normalizer["count"], rows)
-        return {"mean": mean, "var": var, "count": count}
-
-    def _orders(self, rows: int) -> Tensor:
-        """A random order of the rows for each epoch.  [epochs, rows]"""
-        device, source = self.device, self.generator
-        return torch.stack(
-            [torch.randperm(rows, generator=source, device=device) for _ in range(self.config.update_epochs)]
-        )
-
-    def _hyper(self, remaining: float) -> Rows:
+    def hyper(self, remaining: float = 1.0) -> Rows:
         """The numbers an update uses, as tensors: a captured graph or stacked agents can vary them."""
         # LaTeX: \beta_u = f_u \beta_0
         learning_rate = remaining * self.config.policy_lr
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         numbers |= {"learning_rate": learning_rate, "target_kl": self.config.target_kl or torch.inf}
-        dtype = self.flat.vector.dtype
-        return {name: torch.tensor(value, dtype=dtype, device=self.device) for name, value in numbers.items()}
+        return as_tensors(numbers, self.flat.vector)
 
-    def _tensor(self, obs: np.ndarray | Tensor) -> Tensor:
+    def _tensor(self, obs: Array | Tensor) -> Tensor:
         return torch.as_tensor(obs, dtype=self.flat.vector.dtype, device=self.device)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minerva.envs.ids import EnvLike
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.networks import ActorCritic
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.ppo.agent import PPOAgent
@@ -31,6 +32,8 @@ class PPOTrainer(OnPolicyTrainer):
         policy_layer_sizes: Sequence[int] = (64, 64),
         critic_layer_sizes: Sequence[int] = (64, 64),
         rollout_steps: int = 2048,
+        *,
+        engine: EngineName | VectorEnv = "auto",
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `PPOConfig`."""
@@ -42,5 +45,5 @@ class PPOTrainer(OnPolicyTrainer):
                 **hyperparameters,
             }
         )
-        super().__init__(env_id, seed, device, config)
+        super().__init__(env_id, seed, device, config, engine)
         self.agent: PPOAgent = PPOAgent(self.envs.obs_dim, self.envs.act_dim, config, seed=seed, device=self.device)

@@ -1,28 +1,26 @@
 """V-MPO as policy iteration: evaluate a rollout, weigh its samples (E-step), fit the policy to them (M-step).
 
 Everything the agent learns with is one tree of tensors, `state`, and an update is a function of tensors:
-`updated(state, batch, hyper) -> (state, metrics)` for a batch, `learned` for a whole rollout. `update` and `learn`
-call them and write the new state where the networks see it.
+`updated(state, rollout, noise, hyper) -> (state, metrics)` for a whole rollout, `fitted` for a batch. `update` and
+`learn` call them and write the new state where the networks see it.
 """
 
-import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.captured import InPlace
 from minerva.compute.gradient import gradient
 from minerva.errors import ConfigError
-from minerva.formulas.gaussian import gaussian_entropy
+from minerva.formulas.gaussian import gaussian_entropy, sampled_actions
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import explained_variance, standardize
-from minerva.formulas.statistics import combine_moments
+from minerva.trainers.agent import Agent, Array, Rows, as_tensors, fetched
 from minerva.trainers.vmpo.batch import completed
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.duals import dual, multipliers_scaled, multipliers_step
@@ -31,29 +29,29 @@ from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, Squash
 from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, value_loss, weighted_nll
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
+from minerva.utils.running_norm import RunningNorm, refreshed
 from minerva.utils.seeding import generator, seeded
 from minerva.utils.tree import Tree, copy_, select
-
-Rows = dict[str, Tensor]
-"""Tensors with the same leading axis."""
 
 LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
 """Fields of the config that belong to the trainer's loop."""
 HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
 
 
-class VMPOAgent:
+class VMPOAgent(Agent):
     """Acts, and learns from rollouts or from batches. Rollouts hold actions as sampled, before squashing.
 
-    `hyperparameters` are the fields of `VMPOConfig`, without those of the trainer's loop. Trainers give bounds of -1
-    and 1 and have observations normalised; an agent made by hand takes them as they are unless
-    `normalize_observations` is set.
+    `hyperparameters` are the fields of `VMPOConfig`, without those of the trainer's loop. An agent made by hand takes
+    observations as they are unless `normalize_observations` is set.
 
-    The trust region is around the old policy. With `old_policy` "rollout" that is the policy that collected. With
-    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and it is the one that
-    collects, as in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after
-    `old_policy_period` updates, while the newest policy collects.
+    The trust region is around the old policy. With `old_policy` "rollout" that is the one that collected. With
+    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and is the one that collects, as
+    in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after that many updates.
     """
+
+    PIECES = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
+    COMPILED = ("acted", "m_step")
+    INPUTS = (*HYPER, "policy_lr", "value_lr", "epsilon_mu", "epsilon_sigma")
 
     def __init__(
         self,
@@ -71,6 +69,7 @@ class VMPOAgent:
                 raise ConfigError(f"{name} is a setting of VMPOTrainer and means nothing to an agent: leave it out.")
         self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
         self.device = torch.device(device)
+        self.act_dim = act_dim
         with seeded(seed, "networks"):
             self.policy = SquashedGaussianPolicy(
                 obs_dim,
@@ -91,10 +90,8 @@ class VMPOAgent:
         self.flat = FlatParameters(self.policy)
         self.of_value = self.flat.mark(("value_encoder", "value_head"))
         self.state: Tree = self._initial_state()
-        self.acting_policy = self.policy
         if config.old_policy != "rollout":
-            self._keep_old_policy()
-        self.m_step: Callable[..., tuple[Tree, Rows]] = self._m_step
+            self.state["old"] = {"parameters": self.flat.vector.clone(), "age": self.flat.vector.new_zeros(())}
 
     @classmethod
     def from_config(
@@ -112,33 +109,44 @@ class VMPOAgent:
 
     # --- acting ---------------------------------------------------------------------------------------------
 
+    def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
+        """See `Agent`.  [..., O], [..., D] -> [..., D] twice"""
+        actions = sampled_actions(*self._policy_outputs(self._acting(state), state["normalizer"], obs), noise)
+        return {"actions": actions, "executed": self.execute(actions)}
+
+    def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
+        """See `Agent`."""
+        size = (*shape, self.act_dim)
+        return torch.randn(size, generator=self.generator, device=self.device, dtype=self.flat.vector.dtype)
+
     @torch.no_grad()
-    def act(self, obs: np.ndarray | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def act(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(action, value, mean, log_std) for one observation or a batch; the action is within the bounds.
 
         [..., O] -> [..., D], [..., 1], [..., D], [..., D]
         """
         seen = self._tensor(obs)
-        mean, log_std = self.policy(seen) if deterministic else self.acting_policy(seen)
-        raw = mean if deterministic else self._drawn(mean, log_std)
+        parameters = self.state["parameters"] if deterministic else self._acting(self.state)
+        mean, log_std = self._policy_outputs(parameters, self.state["normalizer"], seen)
+        raw = mean if deterministic else sampled_actions(mean, log_std, self.draw_actions(seen.shape[:-1]))
         return self.policy.execute(raw), self.policy.get_value(seen), mean, log_std
 
     @torch.no_grad()
-    def value(self, obs: np.ndarray | Tensor) -> Tensor:
+    def value(self, obs: Array | Tensor) -> Tensor:
         """Value of each observation.  [..., O] -> [..., 1]"""
         return self.policy.get_value(self._tensor(obs))
 
     @torch.no_grad()
-    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
+    def sample(self, obs: Array | Tensor) -> Tensor:
         """One action for each observation, as drawn, before squashing.  [E, O] -> [E, D]"""
-        return self._drawn(*self.acting_policy(self._tensor(obs)))
+        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions"]
 
     def execute(self, actions: Tensor) -> Tensor:
         """What the environment gets of a sampled action."""
         return self.policy.execute(actions)
 
     @torch.no_grad()
-    def policy_action(self, obs: np.ndarray | Tensor, deterministic: bool = True) -> Tensor:
+    def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
@@ -147,13 +155,12 @@ class VMPOAgent:
 
     # --- learning -------------------------------------------------------------------------------------------
 
-    def compile(self, mode: CompileMode, updates: int) -> None:
-        """Compile the M-step if `updates` rollouts are worth it."""
-        calls = updates * self.config.updates_per_rollout * self.config.m_steps
-        self.m_step = compiled(self._m_step, mode, calls)
+    def calls(self, piece: str) -> int:
+        """See `Agent`."""
+        m_steps = self.config.updates_per_rollout * self.config.m_steps
+        return {"acted": self.config.rollout_steps, "m_step": m_steps}[piece]
 
-    @torch.no_grad()
-    def update(self, batch: Mapping[str, np.ndarray | Tensor]) -> dict[str, float]:
+    def update(self, batch: Mapping[str, Array | Tensor]) -> dict[str, float]:
         """Learn from a batch: `obs, actions, old_means, old_log_stds, returns, advantages`.
 
         Optional are `actions_raw` (pre-squash, used instead of the executed `actions`), `restarting_weights` (0 where
@@ -161,23 +168,36 @@ class VMPOAgent:
         """
         rows = {name: self._tensor(values) for name, values in batch.items()}
         rows = completed(rows, self.policy, self.config.topk_fraction)
-        return self._taken(*self.updated(self.state, rows, self._hyper(1.0)))
+        return fetched(InPlace(self.fitted, self.state, "off")(rows, self.hyper()))[0]
 
-    @torch.no_grad()
     def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
-        return self._taken(*self.learned(self.state, rollout, self._hyper(remaining)))
+        noise = self.draw_update(rollout)
+        return fetched(InPlace(self.updated, self.state, "off")(rollout, noise, self.hyper(remaining)))[0]
 
-    def learned(self, state: Tree, rollout: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+    def draw_update(self, data: Rows) -> Rows:
+        """See `Agent`: an update draws nothing."""
+        return {}
+
+    def updated(self, state: Tree, rollout: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
         batch = self.evaluated(state, rollout, hyper)
-        state, metrics = self._repeated(state, batch, hyper, self.config.updates_per_rollout)
-        metrics["charts/learning_rate"] = hyper["policy_lr"]
-        return {**state, "normalizer": self._refreshed(state["normalizer"], rollout["obs"])}, metrics
+        state, metrics = self.fitted(state, batch, hyper, self.config.updates_per_rollout)
+        return self.observed(state, batch), {**metrics, "charts/learning_rate": hyper["policy_lr"]}
 
-    def updated(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """One update as a function of tensors."""
-        return self._repeated(state, batch, hyper, updates=1)
+    def fitted(self, state: Tree, batch: Rows, hyper: Rows, updates: int = 1) -> tuple[Tree, Rows]:
+        """`updates` updates on the same batch, replacing the old policy when its time has come."""
+        before, rows = state["parameters"], self.standardized(batch)
+        metrics: Rows = {}
+        for _ in range(updates):
+            state, target, e_metrics = self.e_step(state, rows, hyper)
+            m_metrics: Rows = {}
+            for _ in range(self.config.m_steps):
+                state, m_metrics = self.m_step(state, rows, target, hyper)
+            if "old" in state:
+                state, rows = self.replaced(state, rows, target, hyper)
+            metrics = {**m_metrics, **e_metrics}
+        return state, {**metrics, **self.diagnosed(before, state, batch)}
 
     def evaluated(self, state: Tree, rollout: Rows, hyper: Rows) -> Rows:
         """Advantages, returns and what the old policy said of each row.  [T, E, ...] -> [T * E, ...]"""
@@ -198,7 +218,18 @@ class VMPOAgent:
         }
         return {name: rows.flatten(0, 1) for name, rows in batch.items()}
 
-    def _m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+    def standardized(self, batch: Rows) -> Rows:
+        """The batch with its advantages at zero mean and unit spread, if the config wants that."""
+        if not self.config.normalize_advantages:
+            return batch
+        return {**batch, "advantages": standardize(batch["advantages"])}
+
+    def e_step(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows, Rows]:
+        """The temperature moved, and the rows weighed by it."""
+        temperature, target, metrics = e_step(state["temperature"], batch, hyper, self.config, self.optimizer)
+        return {**state, "temperature": temperature}, target, metrics
+
+    def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """One pass: multipliers first, then policy and value."""
         learned = {name: state[name] for name in ("multipliers", "normalizer")}
         slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
@@ -241,23 +272,6 @@ class VMPOAgent:
             return multipliers_scaled(multipliers, kls, hyper)
         return multipliers_step(multipliers, kls, hyper, self.optimizer)
 
-    def _repeated(self, state: Tree, batch: Rows, hyper: Rows, updates: int) -> tuple[Tree, Rows]:
-        """`updates` updates on the same batch, replacing the old policy when its time has come."""
-        before, raw = state["parameters"], batch["advantages"]
-        if self.config.normalize_advantages:
-            batch = {**batch, "advantages": standardize(raw)}
-        metrics: Rows = {}
-        for _ in range(updates):
-            temperature, target, e_metrics = e_step(state["temperature"], batch, hyper, self.config, self.optimizer)
-            state = {**state, "temperature": temperature}
-            m_metrics: Rows = {}
-            for _ in range(self.config.m_steps):
-                state, m_metrics = self.m_step(state, batch, target, hyper)
-            if "old" in state:
-                state, batch = self.replaced(state, batch, target, hyper)
-            metrics = {**m_metrics, **e_metrics}
-        return state, {**metrics, **self._diagnosed(state, batch, before, raw)}
-
     def replaced(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Replace the old policy after `old_policy_period` updates or, with "kl", once a KL reaches its bound.
 
@@ -273,6 +287,26 @@ class VMPOAgent:
         old = select(due, now, {"parameters": state["old"]["parameters"], "age": age})
         said = {"old_means": mean, "old_log_stds": log_std}
         return {**state, "old": old}, {**batch, **select(due, said, {name: batch[name] for name in said})}
+
+    def diagnosed(self, before: Tensor, state: Tree, batch: Rows) -> Rows:
+        """What the update did to the parameters from `before` it, and what it learned from."""
+        mean, _, values = self._outputs(state, batch["obs"])
+        advantages, returns = batch["advantages"], batch["returns"]
+        return {
+            "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
+            "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
+            "adv/raw_mean": advantages.mean(),
+            "adv/raw_std": advantages.std(correction=0),
+            "returns/raw_mean": returns.mean(),
+            "returns/raw_std": returns.std(correction=0),
+            "value/explained_var": explained_variance(values, returns),
+            "value/pred_mean": values.mean(),
+            "value/pred_std": values.std(correction=0),
+        }
+
+    def observed(self, state: Tree, batch: Rows) -> Tree:
+        """The normaliser refreshed: it was frozen from collecting the rollout until here."""
+        return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"])}
 
     # --- what the agent owns --------------------------------------------------------------------------------
 
@@ -290,6 +324,13 @@ class VMPOAgent:
     def alpha_sigma(self) -> float:
         """The multiplier of the spread's KL."""
         return float(positive(self.state["multipliers"]["parameter"])[1])
+
+    def move(self, state: Tree) -> None:
+        """See `Agent`."""
+        self.state = state
+        self.flat.move(state["parameters"])
+        if isinstance(self.policy.obs_normalizer, RunningNorm):
+            self.policy.obs_normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
         """Everything the agent needs to go on as if nothing had happened."""
@@ -323,30 +364,10 @@ class VMPOAgent:
             "normalizer": dict(self.policy.obs_normalizer.named_buffers()),
         }
 
-    def _keep_old_policy(self) -> None:
-        """The old policy outlives a rollout: keep it, and with "updates" let it collect, as Song et al. do."""
-        old_policy = copy.deepcopy(self.policy)
-        old_policy.obs_normalizer = self.policy.obs_normalizer
-        vector = FlatParameters(old_policy).vector
-        self.state["old"] = {"parameters": vector, "age": vector.new_zeros(())}
-        if self.config.old_policy == "updates":
-            self.acting_policy = old_policy
-
-    def _diagnosed(self, state: Tree, batch: Rows, before: Tensor, raw_advantages: Tensor) -> Rows:
-        """What the update did, seen from after it."""
-        mean, _, values = self._outputs(state, batch["obs"])
-        returns = batch["returns"]
-        return {
-            "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
-            "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
-            "adv/raw_mean": raw_advantages.mean(),
-            "adv/raw_std": raw_advantages.std(correction=0),
-            "returns/raw_mean": returns.mean(),
-            "returns/raw_std": returns.std(correction=0),
-            "value/explained_var": explained_variance(values, returns),
-            "value/pred_mean": values.mean(),
-            "value/pred_std": values.std(correction=0),
-        }
+    def _acting(self, state: Tree) -> Tensor:
+        """Parameters of the policy that collects: with `old_policy` "updates" the old one, as Song et al. do."""
+        parameters: Tensor = state["old"]["parameters"] if self.config.old_policy == "updates" else state["parameters"]
+        return parameters
 
     def _outputs(self, state: Tree, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, log-std and value [...] as functions of the parameters and of the normaliser's statistics."""
@@ -365,23 +386,8 @@ class VMPOAgent:
         buffers = {f"obs_normalizer.{name}": value for name, value in normalizer.items()}
         return {**self.flat.by_name(parameters), **buffers}
 
-    @staticmethod
-    def _refreshed(normalizer: Rows, obs: Tensor) -> Rows:
-        """The normaliser's statistics after the rollout: it was frozen from collecting it until here."""
-        if not normalizer:
-            return normalizer
-        rows = obs.flatten(0, 1).to(torch.float64)
-        mean, var, count = combine_moments(normalizer["mean"], normalizer["var"], normalizer["count"], rows)
-        return {"mean": mean, "var": var, "count": count}
-
-    def _taken(self, state: Tree, metrics: Rows) -> dict[str, float]:
-        """Write the new state where the networks see it; the metrics come to the host in one transfer."""
-        copy_(self.state, state)
-        values = torch.stack([value.to(torch.float64) for value in metrics.values()]).tolist()
-        return dict(zip(metrics, values, strict=True))
-
-    def _hyper(self, remaining: float) -> Rows:
-        """The numbers an update uses, as tensors: a captured graph or stacked agents can vary them."""
+    def hyper(self, remaining: float = 1.0) -> Rows:
+        """See `Agent`."""
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         numbers["policy_lr"] = remaining * self.config.policy_lr
         # LaTeX: \beta'_\alpha = \frac{\beta_\alpha}{\sqrt{M}}
@@ -389,12 +395,7 @@ class VMPOAgent:
         numbers["alpha_lr"] = alpha_lr
         numbers["value_lr"] = remaining * self.config.value_lr
         numbers["bounds"] = [self.config.epsilon_mu, self.config.epsilon_sigma]
-        dtype = self.flat.vector.dtype
-        return {name: torch.tensor(value, dtype=dtype, device=self.device) for name, value in numbers.items()}
+        return as_tensors(numbers, self.flat.vector)
 
-    def _drawn(self, mean: Tensor, log_std: Tensor) -> Tensor:
-        noise = torch.randn(mean.shape, generator=self.generator, device=self.device, dtype=mean.dtype)
-        return mean + torch.exp(log_std) * noise
-
-    def _tensor(self, values: np.ndarray | Tensor) -> Tensor:
+    def _tensor(self, values: Array | Tensor) -> Tensor:
         return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)

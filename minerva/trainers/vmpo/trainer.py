@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minerva.envs.ids import EnvLike
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.trainers.health import Health
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
@@ -30,6 +31,8 @@ class VMPOTrainer(OnPolicyTrainer):
         value_layer_sizes: Sequence[int] = (256, 256),
         rollout_steps: int = 2048,
         num_envs: int = 1,
+        *,
+        engine: EngineName | VectorEnv = "auto",
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `VMPOConfig`."""
@@ -42,7 +45,7 @@ class VMPOTrainer(OnPolicyTrainer):
                 **hyperparameters,
             }
         )
-        super().__init__(env_id, seed, device, config)
+        super().__init__(env_id, seed, device, config, engine)
         self.health = Health(rules(config, self.envs.act_dim))
         dimensions = self.envs.obs_dim, self.envs.act_dim
         self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, config, seed=seed, device=self.device)

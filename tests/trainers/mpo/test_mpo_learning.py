@@ -34,7 +34,7 @@ def test_it_finds_the_best_action_of_each_state() -> None:
         actions = 2 * torch.rand(64, 2, generator=source) - 1
         best = torch.cat((0.5 * obs, -0.5 * obs), 1)
         rewards = -((actions - best) ** 2).sum(1, keepdim=True)
-        agent.learn({"obs": obs, "actions": actions, "rewards": rewards, "next_obs": obs, "dones": torch.ones(64, 1)})
+        agent.update({"obs": obs, "actions": actions, "rewards": rewards, "next_obs": obs, "dones": torch.ones(64, 1)})
     obs = torch.linspace(-0.8, 0.8, 9).unsqueeze(1)
     mean, log_std = agent.policy(obs)
     assert (mean - torch.cat((0.5 * obs, -0.5 * obs), 1)).abs().mean() < 0.1

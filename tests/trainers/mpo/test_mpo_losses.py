@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std
+from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std, sampled_actions
 from minerva.formulas.lagrange import multiplier_loss, penalty, solved_temperature
 from minerva.trainers.mpo.losses import (
     dual_residual,
     effective_samples,
     mean_loss,
     out_of_bounds_scores,
-    sampled_actions,
     std_loss,
     temperature_loss,
     weights,

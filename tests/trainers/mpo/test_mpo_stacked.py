@@ -44,10 +44,10 @@ def test_two_agents_together_are_each_alone(
             agent.update(make_batch(9, 3, seed=seed))
     batches = [agent.prepared(make_batch(9, 3, seed=10 + n)) for n, agent in enumerate(agents)]
     batches[2]["rewards"][0, 0] = torch.nan
-    noises = [agent.draw_noise(batch) for agent, batch in zip(agents, batches, strict=True)]
+    noises = [agent.draw_update(batch) for agent, batch in zip(agents, batches, strict=True)]
     hypers = [
-        agent.hyper | {"gamma": agent.hyper["gamma"] - 0.1 * n, "q_lr": agent.hyper["q_lr"] * (n + 1)}
-        for n, agent in enumerate(agents)
+        hyper | {"gamma": hyper["gamma"] - 0.1 * n, "q_lr": hyper["q_lr"] * (n + 1)}
+        for n, hyper in enumerate(agent.hyper() for agent in agents)
     ]
     inputs = [[agent.state for agent in agents], batches, noises, hypers]
     with torch.no_grad():

@@ -15,6 +15,7 @@ from probe_envs import Counter, Ending, Lottery, Makes, rows
 import minerva
 from minerva.errors import ConfigError
 from minerva.trainers.mpo.trainer import MPOTrainer
+from minerva.trainers.stack import Stack
 
 ENDINGS = (Ending(4, True, False), Ending(3, False, True), Ending(5, True, True))
 SMALL: dict[str, Any] = {
@@ -45,7 +46,7 @@ def test_the_replay_holds_every_step_once_and_in_order(envs: int, tmp_path: Path
     trainer = make(counters(), num_envs=envs)
     trainer.train(60, out_dir=tmp_path, **QUIET)
     assert trainer.replay.written == 60 // envs
-    kept = trainer.replay._by_field(trainer.replay.storage[: 60 // envs])
+    kept = trainer.replay.by_field(trainer.replay.storage[: 60 // envs])
     for env in range(envs):
         expected = rows(env, ENDINGS, 60 // envs)
         np.testing.assert_array_equal(kept["obs"][:, env].numpy(), [row.obs for row in expected])
@@ -64,12 +65,26 @@ def test_the_replay_holds_every_step_once_and_in_order(envs: int, tmp_path: Path
 def test_updates_per_step_are_exact(
     rate: float, envs: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An update belongs to the vector step being taken, which is not in the replay yet."""
     trainer, learned = make(updates_per_step=rate, num_envs=envs), list[int]()
-    monkeypatch.setattr(trainer.agent, "learn", lambda batch: learned.append(trainer.replay.written * envs))
+    monkeypatch.setattr(Stack, "learn", lambda *_: learned.append((trainer.replay.written + 1) * envs))
     trainer.train(120, out_dir=tmp_path, **QUIET)
     assert len(learned) == expected
     for step in range(20, 121, envs):  # and at every moment on the way
         assert sum(at <= step for at in learned) == int((step - 20) * rate + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("update_after", "envs", "expected"), [(1, 1, 39), (1, 4, 36), (3, 4, 36), (4, 4, 36), (6, 4, 34)]
+)
+def test_nothing_is_learned_before_there_is_something_to_learn_from(
+    update_after: int, envs: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, held = make(update_after=update_after, updates_per_step=1, num_envs=envs), list[int]()
+    monkeypatch.setattr(Stack, "learn", lambda *_: held.append(len(trainer.replay)))
+    trainer.train(40, out_dir=tmp_path, **QUIET)
+    assert len(held) == expected
+    assert min(held) >= envs
 
 
 def test_steps_that_do_not_divide_are_all_taken(tmp_path: Path) -> None:
@@ -85,17 +100,19 @@ def test_who_acts_before_and_after_the_first_update(
     warmup: str, acting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, who = make(warmup=warmup, acting_policy=acting, use_retrace=True), list[str]()
-    for name in ("sample", "sample_uniform"):
+    for name in ("acted", "sample_uniform"):
         original = getattr(trainer.agent, name)
-        monkeypatch.setattr(trainer.agent, name, lambda obs, name=name, act=original: who.append(name) or act(obs))
+        monkeypatch.setattr(
+            trainer.agent, name, lambda *given, name=name, act=original: who.append(name) or act(*given)
+        )
     trainer.train(30, out_dir=tmp_path, **QUIET)
-    assert who == ["sample_uniform" if warmup == "random" else "sample"] * 20 + ["sample"] * 10
+    assert who == ["sample_uniform" if warmup == "random" else "acted"] * 20 + ["acted"] * 10
 
 
 def test_retrace_learns_from_the_density_of_whoever_acted(tmp_path: Path) -> None:
     trainer = make(use_retrace=True, retrace_steps=3, warmup="random", update_after=20)
     trainer.train(30, out_dir=tmp_path, **QUIET)
-    kept = trainer.replay._by_field(trainer.replay.storage[:30, 0])
+    kept = trainer.replay.by_field(trainer.replay.storage[:30, 0])
     torch.testing.assert_close(kept["behaviour_logp"][:20].exp(), torch.full((20, 1), 0.5))  # uniform on [-1, 1]
     torch.testing.assert_close(kept["actions_exec"], kept["actions_raw"].clamp(-1, 1))
     assert kept["behaviour_logp"][20:].unique().numel() > 1
@@ -108,8 +125,8 @@ def test_retrace_learns_from_the_density_of_whoever_acted(tmp_path: Path) -> Non
 )
 def test_batches_have_the_rows_their_target_needs(settings: dict[str, Any], tmp_path: Path) -> None:
     trainer, shapes = make(**settings), set()
-    learn = trainer.agent.learn
-    trainer.agent.learn = lambda batch: shapes.add(tuple(batch["obs"].shape)) or learn(batch)  # type: ignore[method-assign]
+    prepared = trainer.agent.prepared
+    trainer.agent.prepared = lambda batch: shapes.add(tuple(batch["obs"].shape)) or prepared(batch)  # type: ignore[method-assign]
     trainer.train(40, out_dir=tmp_path, **QUIET)
     length = settings.get("n_step") or settings.get("retrace_steps") or 1
     assert shapes == {(4, 2) if length == 1 else (4, 3, 2)}
@@ -167,14 +184,16 @@ def test_no_sequence_crosses_the_point_where_a_run_was_resumed(tmp_path: Path) -
     assert set(map(tuple, moved.reshape(-1, 3).tolist())) == {(0, 0, 1), (0, 0, 0)}
 
 
-def test_a_signal_is_heard_between_reports(tmp_path: Path) -> None:
+def test_a_signal_is_heard_between_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learn, calls = Stack.learn, iter(range(10**6))
+
+    def learn_and_call(stack: Stack, data: Any, hyper: Any) -> None:
+        if next(calls) == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+        learn(stack, data, hyper)
+
+    monkeypatch.setattr(Stack, "learn", learn_and_call)
     trainer = make()
-    learn = trainer.agent.learn
-    calls = iter(range(10**6))
-    trainer.agent.learn = lambda batch: (  # type: ignore[method-assign]
-        os.kill(os.getpid(), signal.SIGINT) if next(calls) == 10 else None,
-        learn(batch),
-    )
     result = trainer.train(900, out_dir=tmp_path, eval_every=900, **QUIET)
     assert (result.finished, result.step) == (False, 20 + 4 * 11)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import FLOOR, positive
 from minerva.trainers.mpo.agent import LOOP, MPOAgent
+from minerva.trainers.stack import Stack
 from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., MPOAgent]
@@ -55,8 +56,9 @@ def test_experience_is_collected_by_the_policy_the_config_names(make_agent: Make
 
 
 def test_uniform_actions_fill_the_bounds_and_know_their_density(make_agent: MakeAgent) -> None:
-    executed, raw, logp = make_agent().sample_uniform(torch.zeros(4000, 4))
-    assert torch.equal(executed, raw)
+    done = make_agent().sample_uniform((4000,))
+    raw, logp = done["actions"], done["behaviour_logp"]
+    assert torch.equal(done["executed"], raw)
     torch.testing.assert_close(raw.amin(0), torch.tensor([-0.5, -1.0]), rtol=0, atol=0.01)
     torch.testing.assert_close(raw.amax(0), torch.tensor([0.6, 1.2]), rtol=0, atol=0.01)
     torch.testing.assert_close(logp.exp() * 1.1 * 2.2, torch.ones(4000, 1))
@@ -100,7 +102,7 @@ def test_the_modules_are_the_state(make_agent: MakeAgent, make_batch: MakeBatch)
 
 
 def test_m_steps_divide_the_policys_rate(make_agent: MakeAgent) -> None:
-    rates = [make_agent(m_steps=m, policy_lr=0.06).hyper["policy_lr"].item() for m in (1, 2, 3)]
+    rates = [make_agent(m_steps=m, policy_lr=0.06).hyper()["policy_lr"].item() for m in (1, 2, 3)]
     assert rates == pytest.approx([0.06, 0.03, 0.02])
 
 
@@ -122,7 +124,7 @@ def test_the_duals_step_before_the_policy_pays(make_agent: MakeAgent, make_batch
         with torch.no_grad():
             agent.policy.policy_mean.bias += 0.5
             agent.policy.policy_logstd.bias += 0.5
-        noise = agent.draw_noise(agent.prepared(make_batch()))
+        noise = agent.draw_update(agent.prepared(make_batch()))
         agent.update(make_batch(), noise)
         moved.append(agent.state["policy"].clone())
         torch.testing.assert_close(agent.duals.raw_alpha_mean.detach(), torch.full((2,), 5.0), rtol=0, atol=2e-3)
@@ -135,7 +137,7 @@ def test_the_first_step_of_the_policy_is_the_gradient_of_the_weighted_likelihood
     """With equal policies the constraints are silent: plain SGD moves along the likelihood of the weighted samples."""
     agent = make_agent(optimizer_type="sgd", policy_lr=1e-2, max_grad_norm=1e9, epsilon_penalty=0.0)
     batch = make_batch()
-    noise = agent.draw_noise(agent.prepared(batch))
+    noise = agent.draw_update(agent.prepared(batch))
     before, obs = agent.state["policy"].clone(), batch["obs"]
     with torch.no_grad():
         old_mean, old_log_std = agent.policy(obs)
@@ -240,9 +242,9 @@ def test_retrace_with_lambda_0_is_the_one_step_target(
     short = make_agent(**settings, action_samples=8)
     batch = make_batch(9, 4)
     rows, first = along.prepared(batch), short.prepared({name: value[:, 0] for name, value in batch.items()})
-    noise = along.draw_noise(rows)["critic"]
-    target = along.evaluate.retrace_target(along.state, rows, noise, along.hyper)
-    one_step = short.evaluate.expected_target(short.state, first, noise.view(8, 9, 4, 2)[:, :, 0], short.hyper)
+    noise = along.draw_update(rows)["critic"]
+    target = along.evaluate.retrace_target(along.state, rows, noise, along.hyper())
+    one_step = short.evaluate.expected_target(short.state, first, noise.view(8, 9, 4, 2)[:, :, 0], short.hyper())
     if critic == "categorical":
         atoms = torch.linspace(-20, 20, 51)
         target, one_step = (target * atoms).sum(-1), (one_step * atoms).sum(-1)
@@ -343,12 +345,13 @@ def test_skips_are_told_for_the_first_five_and_every_hundredth(
     make_agent: MakeAgent, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = make_agent(action_samples=1)
+    stack = Stack([agent], "off", 0)
     batch = make_batch(2) | {"rewards": torch.full((2, 1), torch.nan)}
     with caplog.at_level(logging.WARNING, "minerva"):
         for _ in range(101):
-            agent.learn(batch)  # the host hears of it only when it asks
+            stack.learn(agent.prepared(batch), agent.hyper())  # the host hears of it only when it asks
         assert not caplog.records
-        assert agent.fetch() is None
+        assert stack.metrics() == [{}]
     assert [record.args for record in caplog.records] == [(n,) for n in (1, 2, 3, 4, 5, 100)]
     assert agent.skipped == 101
     assert agent.update(make_batch()) is not None
@@ -476,7 +479,9 @@ def test_weights_of_a_state_add_up_to_two_with_the_penalty(make_agent: MakeAgent
     for bound, total in ((0.0, 1.0), (0.001, 2.0)):
         agent = make_agent(epsilon_penalty=bound)
         rows = agent.prepared(make_batch())
-        samples, _ = agent.improve.e_step(agent.state, rows["obs"][0], agent.draw_noise(rows)["actions"], agent.hyper)
+        samples, _ = agent.improve.e_step(
+            agent.state, rows["obs"][0], agent.draw_update(rows)["actions"], agent.hyper()
+        )
         torch.testing.assert_close(samples["weights"].sum(0), torch.full((9,), total))
 
 

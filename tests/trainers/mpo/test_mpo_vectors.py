@@ -76,5 +76,5 @@ def test_the_recorded_noise_has_the_shapes_that_an_agent_draws():
     for name in ("mpo_td", "mpo_retrace"):
         meta, arrays = recorded(name)
         agent = make_agent(meta, arrays)
-        drawn = agent.draw_noise(agent.prepared(of_update(arrays, "batch", 0)))
+        drawn = agent.draw_update(agent.prepared(of_update(arrays, "batch", 0)))
         assert [tuple(noise.shape) for noise in drawn.values()] == [arrays[f"noise0/{i}"].shape for i in (0, 1)]

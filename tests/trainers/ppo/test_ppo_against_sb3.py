@@ -137,7 +137,7 @@ def test_a_minibatchs_loss_terms_and_gradient_are_those_of_sb3(settings: dict[st
     rows, model = make_rows(agent), make_sb3(agent)
     fill_buffer(model.rollout_buffer, rows)
     leaf = agent.flat.vector.clone().requires_grad_()
-    loss, metrics = agent.loss(leaf, agent.state["normalizer"], rows, agent._hyper(1.0))
+    loss, metrics = agent.loss(leaf, agent.state["normalizer"], rows, agent.hyper(1.0))
     loss.backward()
     model.train()
 
@@ -158,7 +158,7 @@ def test_one_clipped_optimiser_step_is_that_of_sb3(settings: dict[str, Any]) -> 
     agent = make_agent(max_grad_norm=0.1, **settings)
     rows, model = make_rows(agent), make_sb3(agent)
     fill_buffer(model.rollout_buffer, rows)
-    state, _ = agent._minibatch_step(agent.state, rows, agent._hyper(1.0))
+    state, _ = agent.minibatch_step(agent.state, rows, torch.arange(ROWS), agent.hyper(1.0))
     model.train()
     for name, parameter in agent.flat.by_name(state["parameters"]).items():
         moved = model.policy.get_parameter(sb3_name(name)).detach()
@@ -178,7 +178,8 @@ def test_epochs_on_one_whole_minibatch_are_those_of_sb3(kind: str, options: dict
     agent = make_agent(update_epochs=8, clip_vloss=False, ent_coef=0.01, optimizer_type=kind)
     rows, model = make_rows(agent), make_sb3(agent, **options)
     fill_buffer(model.rollout_buffer, rows)
-    state, metrics = agent.improved(agent.state, rows, agent._orders(ROWS), agent._hyper(1.0))
+    orders = agent.draw_update({"rewards": rows["returns"]})
+    state, metrics = agent.improved(agent.state, rows, orders, agent.hyper(1.0))
     model.train()
     for name, parameter in agent.flat.by_name(state["parameters"]).items():
         torch.testing.assert_close(parameter, model.policy.get_parameter(sb3_name(name)).detach(), rtol=0, atol=1e-8)
@@ -192,7 +193,7 @@ def test_advantages_and_returns_are_those_of_sb3(make_rollout: Callable[..., dic
     envs = 2
     agent = make_agent(num_envs=envs)
     rollout = make_rollout(agent, steps=ROWS, envs=envs)
-    batch = agent.evaluated(agent.state, rollout, agent._hyper(1.0))
+    batch = agent.evaluated(agent.state, rollout, agent.hyper(1.0))
     values, next_values = (agent.network.get_value(rollout[name]).detach().numpy() for name in ("obs", "next_obs"))
     dones, terminated = rollout["dones"].numpy(), rollout["terminated"].numpy()
     buffer = RolloutBuffer(ROWS, Spaces.observation_space, Spaces.action_space, "cpu", 0.95, 0.99, n_envs=envs)

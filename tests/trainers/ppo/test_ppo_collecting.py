@@ -1,12 +1,12 @@
 """PPO in an environment: what was recorded while acting is what learning starts from, and rates anneal."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from probe_envs import keep_what_is_learned
 from torch import Tensor
 
 from minerva.data.rollout import Rollout
@@ -15,6 +15,8 @@ from minerva.trainers.on_policy import collect
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.stack import Stack
+from minerva.utils.tree import Tree
 
 STEPS, ENVS = 64, 3
 
@@ -25,13 +27,12 @@ class Recording(PPOAgent):
     log_probs: list[Tensor]
     values: list[Tensor]
 
-    @torch.no_grad()
-    def sample(self, obs: np.ndarray | Tensor) -> Tensor:
-        actions = super().sample(obs)
-        _, log_prob, _, value = self.network.get_action_and_value(torch.as_tensor(obs), actions)
+    def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        done = super().acted(state, obs, noise)
+        _, log_prob, _, value = self.network.get_action_and_value(obs, done["actions"])
         self.log_probs.append(log_prob)
         self.values.append(value)
-        return actions
+        return done
 
 
 def test_log_probabilities_do_not_drift_between_acting_and_learning() -> None:
@@ -39,12 +40,13 @@ def test_log_probabilities_do_not_drift_between_acting_and_learning() -> None:
     envs = make_vector("Pendulum-v1", ENVS)
     envs.reset(range(ENVS))
     agent = Recording(envs.obs_dim, envs.act_dim, config, seed=1)
+    stack = Stack([agent], "off", 0)
     rollout = Rollout(STEPS, ENVS, envs.obs_dim, envs.act_dim, agent.device)
     for n in range(6):
         agent.log_probs, agent.values = [], []
-        collect(envs, agent, rollout)
+        collect(envs, stack, [rollout])
         statistics = agent.network.obs_normalizer.mean.clone()
-        batch = agent.evaluated(agent.state, rollout.tensors(), agent._hyper(1.0))
+        batch = agent.evaluated(agent.state, rollout.tensors(), agent.hyper(1.0))
         torch.testing.assert_close(batch["old_log_prob"], torch.cat(agent.log_probs), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(batch["old_values"], torch.cat(agent.values), rtol=1e-5, atol=1e-5)
         agent.update(rollout.tensors())
@@ -58,10 +60,11 @@ def test_the_normaliser_has_seen_each_observation_once() -> None:
     envs = make_vector("Pendulum-v1", ENVS)
     envs.reset(range(ENVS))
     agent = PPOAgent(envs.obs_dim, envs.act_dim, config)
+    stack = Stack([agent], "off", 0)
     rollout = Rollout(STEPS, ENVS, envs.obs_dim, envs.act_dim, agent.device)
     seen = []
     for _ in range(3):
-        collect(envs, agent, rollout)
+        collect(envs, stack, [rollout])
         seen.append(rollout.tensors()["obs"].clone().reshape(-1, envs.obs_dim).double().numpy())
         agent.update(rollout.tensors())
     envs.close()
@@ -110,20 +113,11 @@ def test_learning_rates_of_a_run(tmp_path: Path, anneal: bool, expected: list[fl
 
 
 @pytest.mark.parametrize("normalized", [True, False])
-def test_rewards_are_normalised_before_learning_and_episodes_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalized: bool
-) -> None:
+def test_rewards_are_normalised_before_learning_and_episodes_are_not(tmp_path: Path, normalized: bool) -> None:
     """The agent sees rewards scaled to the spread of the discounted return; the log shows the environment's own."""
-    seen: list[Tensor] = []
     logged: list[float] = []
-    update: Callable[..., Any] = PPOAgent.update
-
-    def note(self: PPOAgent, rollout: dict[str, Tensor], remaining: float = 1.0) -> dict[str, float]:
-        seen.append(rollout["rewards"].clone())
-        return update(self, rollout, remaining)
-
-    monkeypatch.setattr(PPOAgent, "update", note)
     trainer = PPOTrainer("Pendulum-v1", num_envs=2, rollout_steps=256, update_epochs=1, normalize_rewards=normalized)
+    seen = keep_what_is_learned(trainer.agent, "rewards")
     trainer.train(
         1024,
         tmp_path / "run",

@@ -14,8 +14,6 @@ MakeAgent = Callable[..., PPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]
 Leaves = Callable[[Tree], dict[str, Tensor]]
 
-ROWS = 64
-
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
@@ -49,7 +47,7 @@ def hypers(agents: list[PPOAgent]) -> list[dict[str, Tensor]]:
     """Different rates, discounts and clip ranges for each."""
     made = []
     for n, agent in enumerate(agents):
-        hyper = agent._hyper(1.0 - 0.2 * n)
+        hyper = agent.hyper(1.0 - 0.2 * n)
         made.append(hyper | {"gamma": hyper["gamma"] - 0.05 * n, "clip_ratio": hyper["clip_ratio"] + 0.05 * n})
     return made
 
@@ -57,11 +55,12 @@ def hypers(agents: list[PPOAgent]) -> list[dict[str, Tensor]]:
 def test_one_minibatch_step(agents: list[PPOAgent], make_rollout: MakeRollout, leaves: Leaves) -> None:
     hyper = hypers(agents)
     rows = [agent.evaluated(agent.state, make_rollout(agent, seed=n), hyper[n]) for n, agent in enumerate(agents)]
-    rows = [{name: value.detach()[:16] for name, value in batch.items()} for batch in rows]
+    rows = [{name: value.detach() for name, value in batch.items()} for batch in rows]
+    index = [torch.arange(16 * n, 16 * n + 16) for n in range(3)]
     with torch.no_grad():
-        alone = [agent._minibatch_step(agent.state, rows[n], hyper[n]) for n, agent in enumerate(agents)]
-        together = torch.func.vmap(agents[0]._minibatch_step)(
-            stacked([agent.state for agent in agents]), stacked(rows), stacked(hyper)
+        alone = [agent.minibatch_step(agent.state, rows[n], index[n], hyper[n]) for n, agent in enumerate(agents)]
+        together = torch.func.vmap(agents[0].minibatch_step)(
+            stacked([agent.state for agent in agents]), stacked(rows), torch.stack(index), stacked(hyper)
         )
     for part in (0, 1):
         assert_close(leaves(together[part]), [leaves(single[part]) for single in alone])
@@ -75,7 +74,7 @@ def test_the_whole_update(
         h | {"target_kl": torch.tensor(t)} for h, t in zip(hypers(agents), targets, strict=True)
     ]
     rollouts = [make_rollout(agent, seed=n) for n, agent in enumerate(agents)]
-    orders = [agent._orders(ROWS) for agent in agents]
+    orders = [agent.draw_update(rollout) for agent, rollout in zip(agents, rollouts, strict=True)]
     with torch.no_grad():
         alone = [agent.updated(agent.state, rollouts[n], orders[n], hyper[n]) for n, agent in enumerate(agents)]
         together = torch.func.vmap(agents[0].updated)(

@@ -32,8 +32,8 @@ def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
 
 def test_updated_does_not_change_its_inputs(make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves) -> None:
     agent = make_agent()
-    inputs = {"state": agent.state, "rollout": make_rollout(agent), "hyper": agent._hyper(1.0)}
-    orders = agent._orders(64)
+    inputs = {"state": agent.state, "rollout": make_rollout(agent), "hyper": agent.hyper(1.0)}
+    orders = agent.draw_update(inputs["rollout"])
     before = copy.deepcopy(leaves(inputs))
     with torch.no_grad():
         state, _ = agent.updated(inputs["state"], inputs["rollout"], orders, inputs["hyper"])
@@ -47,9 +47,9 @@ def test_update_writes_the_new_state_where_the_network_sees_it(
     agent = make_agent()
     rollout = make_rollout(agent)
     twin = make_agent()
-    orders = twin._orders(64)
+    orders = twin.draw_update(rollout)
     with torch.no_grad():
-        expected, _ = twin.updated(twin.state, rollout, orders, twin._hyper(1.0))
+        expected, _ = twin.updated(twin.state, rollout, orders, twin.hyper(1.0))
     agent.update(rollout)
     assert_same(leaves(agent.state), leaves(expected))
     for name, parameter in agent.flat.by_name(expected["parameters"]).items():
@@ -83,8 +83,11 @@ def test_what_goes_on_elsewhere_in_torch_does_not_matter(make_agent: MakeAgent, 
     assert torch.equal(first.flat.vector, second.flat.vector)
 
 
-def test_every_row_is_used_once_an_epoch_in_an_order_of_its_own(make_agent: MakeAgent) -> None:
-    orders = make_agent(update_epochs=5)._orders(64)
+def test_every_row_is_used_once_an_epoch_in_an_order_of_its_own(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    agent = make_agent(update_epochs=5)
+    orders = agent.draw_update(make_rollout(agent))
     assert orders.shape == (5, 64)
     assert all(torch.equal(order.sort().values, torch.arange(64)) for order in orders)
     assert len({tuple(order.tolist()) for order in orders}) == 5
@@ -110,8 +113,8 @@ def test_the_ratio_is_exactly_one_before_the_first_step(make_agent: MakeAgent, m
     agent = make_agent()
     for seed in range(3):
         rollout = make_rollout(agent, seed)
-        batch = agent.evaluated(agent.state, rollout, agent._hyper(1.0))
-        _, metrics = agent.loss(agent.state["parameters"], agent.state["normalizer"], batch, agent._hyper(1.0))
+        batch = agent.evaluated(agent.state, rollout, agent.hyper(1.0))
+        _, metrics = agent.loss(agent.state["parameters"], agent.state["normalizer"], batch, agent.hyper(1.0))
         assert metrics["losses/approx_kl"].item() == 0
         assert metrics["losses/old_approx_kl"].item() == 0
         assert metrics["losses/clipfrac"].item() == 0
@@ -122,7 +125,7 @@ def test_what_the_old_policy_said_does_not_follow_the_new_one(make_agent: MakeAg
     """`log_std` of a network without state dependence is a view of the live parameter."""
     agent = make_agent()
     rollout = make_rollout(agent)
-    batch = agent.evaluated(agent.state, rollout, agent._hyper(1.0))
+    batch = agent.evaluated(agent.state, rollout, agent.hyper(1.0))
     before = {name: rows.clone() for name, rows in batch.items()}
     agent.state["parameters"].add_(1.0)
     assert_same(batch, before)
@@ -131,10 +134,10 @@ def test_what_the_old_policy_said_does_not_follow_the_new_one(make_agent: MakeAg
 def test_the_first_gradient_is_the_policy_gradient(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     """At ratio 1 the surrogate's slope is that of -E[A log pi], whatever the clip range."""
     agent = make_agent(norm_adv=False, vf_coef=0.0)
-    batch = agent.evaluated(agent.state, make_rollout(agent), agent._hyper(1.0))
+    batch = agent.evaluated(agent.state, make_rollout(agent), agent.hyper(1.0))
     batch = {name: rows.detach() for name, rows in batch.items()}
     leaf = agent.flat.vector.clone().requires_grad_()
-    total, _ = agent.loss(leaf, agent.state["normalizer"], batch, agent._hyper(1.0))
+    total, _ = agent.loss(leaf, agent.state["normalizer"], batch, agent.hyper(1.0))
     (slope,) = torch.autograd.grad(total, leaf)
     log_prob = gaussian_log_prob(
         agent.network.get_deterministic_action(batch["obs"]), agent.network.actor_logstd, batch["actions"]
@@ -239,11 +242,11 @@ def test_learning_lowers_the_loss_it_is_given(
         clip_vloss=False,
         norm_adv=False,
     )
-    rollout, hyper = make_rollout(agent), agent._hyper(1.0)
+    rollout, hyper = make_rollout(agent), agent.hyper(1.0)
     batch = agent.evaluated(agent.state, rollout, hyper)
     with torch.no_grad():
         before, _ = agent.loss(agent.state["parameters"], agent.state["normalizer"], batch, hyper)
-        state, _ = agent.improved(agent.state, batch, agent._orders(64), hyper)
+        state, _ = agent.improved(agent.state, batch, agent.draw_update(rollout), hyper)
         after, _ = agent.loss(state["parameters"], state["normalizer"], batch, hyper)
     assert after < before
 
@@ -251,7 +254,7 @@ def test_learning_lowers_the_loss_it_is_given(
 def test_the_plain_returns_estimator_is_gae_with_lambda_one(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     plain, gae = make_agent(advantage_estimator="returns"), make_agent(gae_lambda=1.0)
     rollout = make_rollout(plain)
-    found, expected = (agent.evaluated(agent.state, rollout, agent._hyper(1.0)) for agent in (plain, gae))
+    found, expected = (agent.evaluated(agent.state, rollout, agent.hyper(1.0)) for agent in (plain, gae))
     for name in ("advantages", "returns"):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-5)
 
@@ -281,9 +284,10 @@ def test_losses_are_of_the_last_minibatch_and_clipfrac_is_the_mean_over_all(
 ) -> None:
     agent = make_agent(policy_lr=1e-2, target_kl=None)
     seen: list[dict[str, Any]] = []
+    plain_step = agent.minibatch_step
 
     def record(*inputs: Any) -> Any:
-        result = agent._minibatch_step(*inputs)
+        result = plain_step(*inputs)
         seen.append({name: value.item() for name, value in result[1].items()})
         return result
 

@@ -20,7 +20,7 @@ FAST = {"policy_lr": 1e-2, "value_lr": 1e-2}
 
 def evaluated(agent: VMPOAgent, rollout: Batch) -> Batch:
     with torch.no_grad():
-        return agent.evaluated(agent.state, rollout, agent._hyper(1.0))
+        return agent.evaluated(agent.state, rollout, agent.hyper(1.0))
 
 
 def brute_force(agent: VMPOAgent, rollout: Batch, trace: float) -> np.ndarray:
@@ -148,7 +148,7 @@ def test_with_rollout_the_old_policy_is_the_one_that_collected(
     assert last["kl/mean"] > 1e-4  # six updates away from where the rollout began
     torch.testing.assert_close(
         start["old_means"],
-        VMPOAgent.evaluated(make_agent(**FAST), make_agent(**FAST).state, rollout, agent._hyper(1.0))["old_means"],
+        VMPOAgent.evaluated(make_agent(**FAST), make_agent(**FAST).state, rollout, agent.hyper(1.0))["old_means"],
     )
 
 
@@ -191,4 +191,21 @@ def test_with_kl_the_divergence_starts_anew_after_a_replacement(
     agent = make_agent(old_policy="kl", epsilon_mu=1e-9, updates_per_rollout=4, **FAST)
     metrics = agent.learn(make_rollout(agent))
     assert metrics["kl/mean_sel"] == pytest.approx(0, abs=1e-9)
-    assert agent.acting_policy is agent.policy
+
+
+@pytest.mark.parametrize("old_policy", ["rollout", "kl"])
+def test_without_updates_the_newest_policy_acts(
+    make_agent: MakeAgent, make_rollout: MakeRollout, old_policy: str
+) -> None:
+    agent = make_agent(old_policy=old_policy, old_policy_period=100, epsilon_mu=1e9, epsilon_sigma=1e9, **FAST)
+    obs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    start, _ = agent.policy(obs)
+    for seed in range(2):
+        agent.learn(make_rollout(agent, seed=seed))
+    newest, log_std = (part.detach() for part in agent.policy(obs))
+    assert not torch.allclose(newest, start, atol=1e-3), "or the old policy could not be told from the newest"
+    _, _, *acting = agent.act(obs)
+    torch.testing.assert_close(tuple(acting), (newest, log_std), rtol=0, atol=0)
+    noise = torch.full_like(newest, 0.5)
+    drawn = agent.acted(agent.state, obs, noise)["actions"]
+    torch.testing.assert_close(drawn, newest + 0.5 * log_std.exp())

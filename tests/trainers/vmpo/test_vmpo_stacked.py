@@ -60,21 +60,21 @@ def test_stacked_agents_learn_what_each_learns_alone(
 ) -> None:
     agents = learners(make_agent, make_rollout, settings)
     rollouts = [make_rollout(agent, seed=n) for n, agent in enumerate(agents)]
-    hypers = [agent._hyper(1.0 - 0.5 * n) for n, agent in enumerate(agents)]
+    hypers = [agent.hyper(1.0 - 0.5 * n) for n, agent in enumerate(agents)]
     hypers[1]["gamma"] -= 0.1
     with torch.no_grad():
-        parts = stacked([agent.state for agent in agents]), stacked(rollouts), stacked(hypers)
-        together = torch.func.vmap(agents[0].learned)(*parts)
-        alone = [agent.learned(agent.state, rollouts[n], hypers[n]) for n, agent in enumerate(agents)]
+        parts = stacked([agent.state for agent in agents]), stacked(rollouts), {}, stacked(hypers)
+        together = torch.func.vmap(agents[0].updated)(*parts)
+        alone = [agent.updated(agent.state, rollouts[n], {}, hypers[n]) for n, agent in enumerate(agents)]
     for part in (0, 1):
         assert_close(together[part], stacked([single[part] for single in alone]))
 
 
 def compiled_equals_eager(agent: VMPOAgent, rollout: dict[str, Tensor], backend: str) -> None:
     with torch.no_grad():
-        eager = agent.learned(agent.state, rollout, agent._hyper(1.0))
-        agent.m_step = torch.compile(agent._m_step, fullgraph=True, dynamic=False, backend=backend)
-        compiled = agent.learned(agent.state, rollout, agent._hyper(1.0))
+        eager = agent.updated(agent.state, rollout, {}, agent.hyper(1.0))
+        agent.m_step = torch.compile(agent.m_step, fullgraph=True, dynamic=False, backend=backend)
+        compiled = agent.updated(agent.state, rollout, {}, agent.hyper(1.0))
     for part in (0, 1):
         assert_close(compiled[part], eager[part])
 

@@ -128,7 +128,7 @@ def test_gradient_holds_weights_multipliers_and_old_policy_constant(
     """Against finite differences of the loss written out with torch.distributions."""
     agent = make_agent(alpha_lr=0.5)
     batch = completed(make_batch(agent, shift=0.3), agent.policy, 0.5)
-    hyper = agent._hyper(1.0)
+    hyper = agent.hyper(1.0)
     state = agent.state
     with torch.no_grad():
         _, target, _ = e_step(state["temperature"], batch, hyper, agent.config, agent.optimizer)

@@ -1,0 +1,84 @@
+"""`minerva train --seeds`: several seeds, or several values of a hyperparameter, in one process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from minerva.api import each_config, make_population, seed_folders
+from minerva.config import Config, nearest
+from minerva.envs.vector import EngineName
+from minerva.errors import ConfigError
+from minerva.runs.run import Result
+from minerva.trainers.population import Population
+from minerva.trainers.registry import agent_class
+
+
+class Seeds:
+    """What is trained together: seeds and the config of each."""
+
+    def __init__(self, algo: str, config: Config, seeds: str | None, vary: Sequence[str]) -> None:
+        self.algo = algo
+        varied = dict(_variation(algo, text) for text in vary)
+        count = len(next(iter(varied.values()))) if varied else 1
+        self.numbers = parsed(seeds) if seeds is not None else [0] * count
+        self.configs = each_config(algo, {**config.to_dict(), **varied}, len(self.numbers))
+        self.varied = list(varied)
+
+    def population(self, env: str, device: str, init_from: Path | None, engine: EngineName) -> Population:
+        """Their trainers."""
+        return make_population(self.algo, env, self.numbers, device, self.configs, init_from, engine)
+
+    def folders(self, env: str, out_dir: Path, run_dir: Path | None) -> list[Path]:
+        """Where each is written to."""
+        return seed_folders(self.algo, env, self.numbers, out_dir, run_dir)
+
+    def conclude(self, console: Console, results: Sequence[Result]) -> None:
+        """A line for each, and the mean. The last lines are `run: <folder>`, as for one run."""
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in ("seed", *self.varied, "steps", "random", "before", "after", "best"):
+            table.add_column(heading, justify="right")
+        for seed, config, result in zip(self.numbers, self.configs, results, strict=True):
+            own = [f"{config.to_dict()[name]:g}" for name in self.varied]
+            returns = [f"{value:,.1f}" for value in (result.random, result.before, result.after, result.best)]
+            table.add_row(str(seed), *own, f"{result.step:,}", *returns)
+        console.print("\nmean return, deterministic evaluation")
+        console.print(table)
+        after = [result.after for result in results]
+        if len(after) > 1:
+            spread = float(np.std(after, ddof=1))
+            console.print(f"after training, over seeds: {np.mean(after):,.1f} ± {spread:,.1f}")
+        if not all(result.finished for result in results):
+            console.print("stopped; checkpoints are written. To go on, give the same command with --run-dir.")
+        for result in results:
+            console.print(f"run: {result.folder}", markup=False, soft_wrap=True)
+
+
+def parsed(text: str) -> list[int]:
+    """0:8 or 0,1,5 as a list of seeds."""
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            seeds = list(range(first, last))
+        else:
+            seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise ConfigError(f"seeds is {text}: write 0:8 for seeds 0 to 7, or list them as 0,1,5.")
+    return seeds
+
+
+def _variation(algo: str, text: str) -> tuple[str, list[Any]]:
+    """name=value,value,... as a name and its values."""
+    name, _, values = text.partition("=")
+    inputs = agent_class(algo).INPUTS
+    if name not in inputs:
+        raise ConfigError(f"{name} cannot differ between seeds that are trained together. {nearest(name, inputs)}")
+    try:
+        return name, [float(value) for value in values.split(",")]
+    except ValueError:
+        raise ConfigError(f"vary is {text}: write a name and numbers, as policy_lr=1e-4,3e-4.") from None

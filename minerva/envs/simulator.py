@@ -1,0 +1,106 @@
+"""The state of a MuJoCo simulation as arrays, and back, to the last bit.
+
+MuJoCo's own integration state is not enough: rewards read derived arrays that lag it by a step, and some tasks write
+into the model. What is exact: the integration state, a forward call to rebuild contacts, then every array of mjData
+whose shape never changes, and the fields of mjModel that differ from the model as it was made.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Numbers = dict[str, Any]
+
+STRUCTS = ("opt", "stat")
+"""Parts of mjModel that hold numbers of their own which change the physics."""
+
+ASSETS = ("mesh_", "skin_", "tex_", "bvh_", "oct_")
+"""Fields of mjModel, by prefix, that hold shapes and pictures read from files: large, and constant."""
+
+
+class Simulation:
+    """Takes and restores the state of one model and its data. Made before the first reset: see `self.made`."""
+
+    def __init__(self, model: Any, data: Any) -> None:
+        import mujoco
+
+        self.mujoco = mujoco
+        self.model, self.data = model, data
+        self.made = {name: np.array(value) for name, value in _numbers(model)}
+        self.digest = _digest(self.made)
+        fresh = mujoco.MjData(model)  # no contacts yet: arrays whose length depends on them are empty
+        self._fixed = [name for name, value in _arrays(fresh) if value.size]
+        self._flags = [name for name in dir(fresh) if name.startswith("flg_")]
+        self._kind = mujoco.mjtState.mjSTATE_INTEGRATION
+
+    def take(self) -> Numbers:
+        """Everything the next steps depend on."""
+        state = np.empty(self.mujoco.mj_stateSize(self.model, self._kind))
+        self.mujoco.mj_getState(self.model, self.data, state, self._kind)
+        return {
+            "made": self.digest,
+            "model": {name: np.array(now) for name, now in _numbers(self.model) if not _same(now, self.made[name])},
+            "integration": state,
+            "data": {name: getattr(self.data, name).copy() for name in self._fixed},
+            "flags": {name: getattr(self.data, name) for name in self._flags},
+        }
+
+    def restore(self, taken: Numbers) -> None:
+        """Go back to a state of the same model; ValueError if it is of another one."""
+        if taken["made"] != self.digest:
+            raise ValueError("the simulated model is another one now")
+        for name, now in list(_numbers(self.model)):
+            wanted = taken["model"].get(name, self.made[name])
+            if not _same(now, wanted):
+                _write(self.model, name, wanted)
+        self.mujoco.mj_resetData(self.model, self.data)
+        self.mujoco.mj_setState(self.model, self.data, taken["integration"], self._kind)
+        self.mujoco.mj_forward(self.model, self.data)
+        for name in self._fixed:
+            getattr(self.data, name)[...] = taken["data"][name]
+        for name in self._flags:
+            setattr(self.data, name, taken["flags"][name])
+
+
+def _arrays(struct: Any) -> Iterator[tuple[str, Array]]:
+    """The arrays of numbers in one of MuJoCo's structs; 64-bit unsigned ones are addresses."""
+    for name in dir(struct):
+        if not name.startswith("_"):
+            value = getattr(struct, name)
+            if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype != np.uint64:
+                yield name, value
+
+
+def _numbers(model: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of a model, and arrays and single numbers of its structs as `opt.timestep`."""
+    yield from ((name, value) for name, value in _arrays(model) if not name.startswith(ASSETS))
+    for part in STRUCTS:
+        struct = getattr(model, part)
+        for name in dir(struct):
+            value = getattr(struct, name)
+            if not name.startswith("_") and isinstance(value, (int, float, np.ndarray)):
+                yield f"{part}.{name}", value
+
+
+def _write(model: Any, name: str, value: Array) -> None:
+    part, _, field = name.rpartition(".")
+    owner = getattr(model, part) if part else model
+    now = getattr(owner, field)
+    if isinstance(now, np.ndarray):
+        now[...] = value
+    else:
+        setattr(owner, field, value.item())
+
+
+def _same(one: Any, other: Any) -> bool:
+    return np.asarray(one).tobytes() == np.asarray(other).tobytes()  # bits: NaN is equal to itself, -0.0 is not 0.0
+
+
+def _digest(numbers: dict[str, Array]) -> str:
+    sha = hashlib.sha256()
+    for name, value in numbers.items():
+        sha.update(f"{name} {value.shape}".encode() + value.tobytes())
+    return sha.hexdigest()

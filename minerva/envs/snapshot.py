@@ -1,0 +1,254 @@
+"""The whole state of an environment as plain data, and back: with it a resumed run is the uninterrupted one.
+
+An environment is walked from its outermost wrapper inwards, attribute by attribute. Numbers, text, arrays, random
+generators and containers of them are taken; objects written in Python are walked in turn; MuJoCo's are taken by
+`simulator`. Whatever else is met, say a handle of a foreign library, may hold state that cannot be seen: then the
+environment has no snapshot, and the reason says where. Restoring writes into an environment made in the same way,
+and puts nothing into it that can be called.
+"""
+
+import enum
+import json
+import logging
+import math
+import types
+from collections import OrderedDict, deque
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from minerva.envs.simulator import Simulation
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PLAIN = (bool, int, float, str)
+CONSTANT = (type, types.ModuleType, types.BuiltinFunctionType, EnvSpec, enum.Enum, np.dtype, logging.Logger)
+"""What never changes while an environment is stepped."""
+RENDERERS = ("MujocoRenderer",)
+"""Classes, by name, that show a simulation and do not take part in it."""
+SEQUENCES = {kind.__name__: kind for kind in (list, tuple, set, frozenset, deque)}
+MAPPINGS = {kind.__name__: kind for kind in (dict, OrderedDict)}
+CHECKERS = ("PassiveEnvChecker",)
+"""Wrappers, by name, that change nothing: of them, only what they wrap is taken."""
+PYTHON_OBJECT = object.__basicsize__ + 2 * 8
+"""Bytes of an instance of a Python class, its attributes and weak references included. A larger one holds more."""
+MISSING = object()
+
+
+class NoSnapshotError(Exception):
+    """An environment whose state cannot be seen, or that a snapshot does not fit; the message says why."""
+
+
+class Snapshot(NamedTuple):
+    """The state: values as JSON text, and the bytes of all arrays, which the values refer to."""
+
+    values: str
+    data: Array
+
+
+class Snapshots:
+    """Takes and restores snapshots of one environment. Made before its first reset: models are compared with that."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self.env = env
+        self._simulations: dict[int, Simulation] = {}
+        self.obstacle = ""
+        try:
+            _Taker(self._simulations, first=True).take(env, "env")
+        except NoSnapshotError as reason:
+            self.obstacle = str(reason)
+
+    def take(self) -> Snapshot:
+        """The state now, or NoSnapshotError."""
+        if self.obstacle:
+            raise NoSnapshotError(self.obstacle)
+        taker = _Taker(self._simulations)
+        values = taker.take(self.env, "env")
+        return Snapshot(json.dumps(values), np.frombuffer(b"".join(taker.chunks), np.uint8))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a state of an environment made in the same way. NoSnapshotError: it does not fit."""
+        try:
+            _Giver(self._simulations, snapshot.data).give(json.loads(snapshot.values), self.env)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise NoSnapshotError(f"the snapshot is of another environment ({error})") from error
+
+
+class _Taker:
+    """One walk that takes everything. What is met twice is taken once, and then referred to by its number."""
+
+    def __init__(self, simulations: dict[int, Simulation], first: bool = False) -> None:
+        self.simulations, self.first = simulations, first
+        self.chunks: list[bytes] = []
+        self._length = 0
+        self._met: dict[int, int] = {}
+        self._owners: set[int] = set()
+        self._alive: list[Any] = []  # an id says nothing once its object is gone
+
+    def take(self, value: Any, path: str) -> Any:
+        """`value` as plain data: itself, or {kind: content}."""
+        if value is None or type(value) in PLAIN:
+            return value
+        if id(value) in self._met:
+            return {"same": self._met[id(value)]}
+        self._met[id(value)] = len(self._met)
+        self._alive.append(value)
+        name = type(value).__name__
+        if isinstance(value, np.ndarray):
+            return {"array": self._array(value, path)}
+        if isinstance(value, np.generic):
+            return {"scalar": self._array(np.asarray(value), path)}
+        if isinstance(value, np.random.Generator):
+            return {"generator": self.take(value.bit_generator.state, path)}
+        if isinstance(value, np.random.RandomState):
+            return {"random state": self.take(value.get_state(legacy=False), path)}
+        if type(value) in SEQUENCES.values():
+            parts = [self.take(part, f"{path}[{i}]") for i, part in enumerate(value)]
+            return {name: [parts, value.maxlen] if isinstance(value, deque) else parts}
+        if type(value) in MAPPINGS.values():
+            return {name: [[self.take(key, path), self.take(part, f"{path}[{key!r}]")] for key, part in value.items()]}
+        if isinstance(value, CONSTANT) or name in RENDERERS or _is(value, "mujoco", "MjModel"):
+            return {"keep": None}
+        return self._object(value, path)
+
+    def _object(self, value: Any, path: str) -> Any:
+        if _is(value, "mujoco", "MjData"):
+            return {"simulation": self.take(self._simulation(value, path).take(), path)}
+        if _is(value, "dm_control", "Physics"):
+            return {"physics": self.take(value.data.ptr, f"{path}.data")}
+        if isinstance(value, types.MethodType):
+            return {"method": self.take(value.__self__, f"{path}.__self__")}
+        if isinstance(value, types.FunctionType):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return {"function": [self.take(cell, f"{path}.<closure>") for cell in cells]}
+        if type(value).__basicsize__ > PYTHON_OBJECT or not hasattr(value, "__dict__"):
+            raise NoSnapshotError(f"{path} is a {type(value).__module__}.{type(value).__name__}, which cannot be read")
+        attributes = {"env": value.env} if type(value).__name__ in CHECKERS else vars(value)
+        return {
+            "object": [_kind(value), {name: self.take(part, f"{path}.{name}") for name, part in attributes.items()}]
+        }
+
+    def _simulation(self, data: Any, path: str) -> Simulation:
+        if id(data) not in self.simulations:
+            if not self.first:
+                raise NoSnapshotError(f"{path} is a simulation made after the environment was")
+            self.simulations[id(data)] = Simulation(data.model, data)
+        return self.simulations[id(data)]
+
+    def _array(self, array: Array, path: str) -> list[Any]:
+        """Where its bytes are: [dtype, shape, offset]."""
+        owner: Any = array
+        while isinstance(owner, np.ndarray) and owner.base is not None:
+            owner = owner.base
+        if array.dtype.kind not in "biufcSU" or not isinstance(owner, (np.ndarray, bytes)):
+            raise NoSnapshotError(f"{path} is an array of {array.dtype} over memory of a {type(owner).__name__}")
+        if id(owner) in self._owners:
+            raise NoSnapshotError(f"{path} shares its memory with another array")
+        self._owners.add(id(owner))
+        self._alive.append(owner)
+        chunk = array.tobytes()
+        self.chunks.append(chunk)
+        self._length += len(chunk)
+        return [array.dtype.str, list(array.shape), self._length - len(chunk)]
+
+
+class _Giver:
+    """The same walk in the other direction: `give` returns what stands in the place of `old`."""
+
+    def __init__(self, simulations: dict[int, Simulation], data: Array) -> None:
+        self.simulations, self.data = simulations, data
+        self._met: list[Any] = []
+
+    def give(self, code: Any, old: Any) -> Any:
+        """The value that `code` stands for."""
+        if not isinstance(code, dict):
+            return code
+        ((kind, content),) = code.items()
+        if kind == "same":
+            return self._met[content]
+        number = len(self._met)
+        self._met.append(old)  # an object may refer to itself
+        self._met[number] = value = self._made(kind, content, old)
+        return value
+
+    def _made(self, kind: str, content: Any, old: Any) -> Any:
+        if kind in ("array", "scalar"):
+            array = self._array(*content)
+            return array if kind == "array" else array[()]
+        if kind == "generator":
+            state = self.give(content, MISSING)
+            bits = {"PCG64": np.random.PCG64, "MT19937": np.random.MT19937, "Philox": np.random.Philox}
+            bits |= {"PCG64DXSM": np.random.PCG64DXSM, "SFC64": np.random.SFC64}
+            generator = np.random.Generator(bits[state["bit_generator"]]())
+            generator.bit_generator.state = state
+            return generator
+        if kind == "random state":
+            random = np.random.RandomState()
+            random.set_state(self.give(content, MISSING))
+            return random
+        if kind in SEQUENCES:
+            parts, size = content if kind == "deque" else (content, None)
+            olds = list(old) if type(old) is SEQUENCES[kind] else []
+            olds += [MISSING] * (len(parts) - len(olds))
+            given = [self.give(part, olds[i]) for i, part in enumerate(parts)]
+            return deque(given, size) if kind == "deque" else SEQUENCES[kind](given)
+        if kind in MAPPINGS:
+            known = old if isinstance(old, dict) else {}
+            pairs = [(self.give(key, MISSING), part) for key, part in content]
+            return MAPPINGS[kind]((key, self.give(part, known.get(key, MISSING))) for key, part in pairs)
+        return self._restored(kind, content, old)
+
+    def _restored(self, kind: str, content: Any, old: Any) -> Any:
+        """What cannot be made from data is taken as it is, and its inside restored."""
+        if old is MISSING:
+            raise ValueError(f"there is no {kind} to restore into")
+        if kind == "simulation":
+            self.simulations[id(old)].restore(self.give(content, MISSING))
+        elif kind == "physics":
+            self.give(content, old.data.ptr)
+        elif kind == "method":
+            self.give(content, old.__self__)
+        elif kind == "function":
+            for cell, part in zip(old.__closure__ or (), content, strict=True):
+                cell.cell_contents = _allowed(self.give(part, cell.cell_contents), cell.cell_contents)
+        elif kind == "object":
+            self._restore_object(content, old)
+        elif kind != "keep":
+            raise ValueError(f"{kind} is unknown")
+        return old
+
+    def _restore_object(self, content: Any, old: Any) -> None:
+        kind, attributes = content
+        if kind != _kind(old):
+            raise ValueError(f"a {kind} is a {_kind(old)} here")
+        before = vars(old)
+        after = {name: self.give(part, before.get(name, MISSING)) for name, part in attributes.items()}
+        for name, value in after.items():
+            _allowed(value, before.get(name, getattr(type(old), name, None)))
+        if type(old).__name__ not in CHECKERS:
+            before.clear()
+        before.update(after)
+
+    def _array(self, dtype: str, shape: list[int], offset: int) -> Array:
+        if np.dtype(dtype).kind not in "biufcSU":
+            raise ValueError(f"an array of {dtype} is not plain data")
+        count = math.prod(shape)
+        return np.frombuffer(self.data, dtype, count, offset).reshape(shape).copy() if count else np.empty(shape, dtype)
+
+
+def _allowed(new: Any, old: Any) -> Any:
+    """`new`, unless it would change what can be called."""
+    if (callable(new) or callable(old)) and new is not old:
+        raise ValueError("a snapshot does not change what an environment calls")
+    return new
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _is(value: Any, package: str, name: str) -> bool:
+    """Whether `value` is of a package's class, without importing the package."""
+    return any(kind.__name__ == name and kind.__module__.partition(".")[0] == package for kind in type(value).__mro__)

@@ -1,0 +1,144 @@
+"""A run's checkpoints: the last and the one before it, the best, and the replay's rows, each written once.
+
+Saving writes the rows that are new since the last time as one more file, then the checkpoint that names all files its
+window needs, and removes what neither it nor the one before it needs. So at every moment there is a whole checkpoint.
+"""
+
+import logging
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from minerva.errors import CheckpointError, TrainingError
+from minerva.runs import files
+from minerva.runs.checkpoint import Checkpoint, non_finite, read_checkpoint, save_checkpoint
+from minerva.runs.folder import RunFolder
+from minerva.utils.tree import Tree
+
+logger = logging.getLogger("minerva")
+
+SEGMENTS = "replay_segments"
+
+
+class Rows(Protocol):
+    """A replay as the store sees it: numbered rows, of which the newest `steps` are kept."""
+
+    steps: int
+    written: int
+
+    def since(self, first: int) -> Tensor:
+        """The rows from number `first` on."""
+
+    def put(self, first: int, rows: Tensor) -> None:
+        """Take back rows that `since` gave."""
+
+
+class Segment(NamedTuple):
+    """A file with the rows from number `first` to before `end`."""
+
+    first: int
+    end: int
+    digest: str
+
+
+class Found(NamedTuple):
+    """A checkpoint read back: where from, what, and the replay's rows by the number of their first."""
+
+    path: Path
+    checkpoint: Checkpoint
+    rows: list[tuple[int, Tensor]]
+
+
+class CheckpointStore:
+    """Saves and finds the checkpoints in a run's folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._segments: list[Segment] = []  # of the last good checkpoint
+        self._last_is_good = True
+
+    def save(self, checkpoint: Checkpoint, rows: Rows | None = None) -> None:
+        """Make this the last checkpoint, and the last one the previous."""
+        _refuse_non_finite(checkpoint)
+        segments = self._with_new_rows(rows) if rows is not None else []
+        state = {**checkpoint.state, SEGMENTS: [list(segment) for segment in segments]}
+        keep = self.folder.previous if self._last_is_good else None
+        save_checkpoint(self.folder.last, Checkpoint(checkpoint.about, state), keep_old_as=keep)
+        needed = {self._path(segment) for segment in (*segments, *self._segments)}
+        self._segments, self._last_is_good = segments, True
+        for path in set(self.folder.last.parent.glob(f"{self.folder.algo}_replay_*.pt")) - needed:
+            files.remove(path)
+
+    def save_best(self, checkpoint: Checkpoint) -> None:
+        """Make this the best checkpoint: to act with or to start from, but without a replay to go on with."""
+        _refuse_non_finite(checkpoint)
+        save_checkpoint(self.folder.best, checkpoint)
+
+    def exists(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.folder.last.exists() or self.folder.previous.exists()
+
+    def newest(self) -> Found:
+        """The last checkpoint, or if that is damaged the one before it."""
+        for path in self.folder.last.parent.glob(".*.tmp"):  # of a process that was killed
+            files.remove(path)
+        try:
+            return self._read(self.folder.last)
+        except CheckpointError as error:
+            if not self.folder.previous.exists():
+                raise
+            logger.warning("%s Going on from %s instead.", error, self.folder.previous)
+            self._last_is_good = False
+            return self._read(self.folder.previous)
+
+    def _read(self, path: Path) -> Found:
+        checkpoint, _ = read_checkpoint(path)
+        try:
+            segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
+            bad = non_finite(_learned(checkpoint.state))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise CheckpointError(f"{path} is not the last checkpoint of a run: give a run's folder.") from None
+        if bad:
+            raise CheckpointError(f"{path} holds a number in {bad} that is not finite: it cannot be gone on from.")
+        rows = [(segment.first, self._read_rows(segment, path)) for segment in segments]
+        self._segments = segments
+        return Found(path, checkpoint, rows)
+
+    def _read_rows(self, segment: Segment, path: Path) -> Tensor:
+        """A segment's rows. Its name is made from numbers: nothing in a checkpoint can lead out of the folder."""
+        (_, state), digest = read_checkpoint(self._path(segment))
+        if digest != segment.digest or non_finite(state):
+            raise CheckpointError(
+                f"{self._path(segment)} is not what {path.name} was saved with: it was changed since."
+            )
+        rows: Tensor = state["rows"]
+        return rows
+
+    def _with_new_rows(self, rows: Rows) -> list[Segment]:
+        """The segments that hold the replay's window; what none of them holds yet is written."""
+        oldest = max(rows.written - rows.steps, 0)
+        known = [segment for segment in self._segments if segment.end > oldest]
+        first = max(known[-1].end if known else 0, oldest)
+        if first < rows.written:
+            new = Segment(first, rows.written, "")
+            digest = save_checkpoint(self._path(new), Checkpoint({}, {"rows": rows.since(first)}))
+            known.append(new._replace(digest=digest))
+        return known
+
+    def _path(self, segment: Segment) -> Path:
+        return self.folder.last.with_name(f"{self.folder.algo}_replay_{segment.first}_{segment.end}.pt")
+
+
+def _learned(state: Tree) -> Tree:
+    """What an agent has learned, without the metrics of its last update, which may be anything."""
+    return {name: part for name, part in state["trainer"].get("agent", {}).items() if name != "metrics"}
+
+
+def _refuse_non_finite(checkpoint: Checkpoint) -> None:
+    bad = non_finite(_learned(checkpoint.state))
+    if bad:
+        raise TrainingError(
+            f"{bad} of the agent is not finite any more: it is not saved, and the checkpoint before it is kept. "
+            "A lower learning rate or a tighter max_grad_norm usually helps."
+        )

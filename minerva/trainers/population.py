@@ -1,0 +1,115 @@
+"""Many seeds at about the price of one: trainers whose agents act and learn together, each in a run of its own."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from minerva.envs.vector import Joined
+from minerva.errors import ConfigError
+from minerva.runs.progress import ProgressLine
+from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.signals import StopSignals
+from minerva.runs.together import Together
+from minerva.trainers.base import Trainer
+
+
+class Population:
+    """Trains several trainers of one algorithm and one shape in one process, each as it would be trained alone.
+
+    Their configs may differ in numbers that an update takes as input (rates, bounds, discounts), and in nothing else.
+    """
+
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
+        if not trainers:
+            raise ConfigError("A population needs at least one seed.")
+        self.trainers = list(trainers)
+        first = self.trainers[0]
+        for other in self.trainers[1:]:
+            _check_alike(first, other)
+        seen = [(trainer.seed, trainer.config) for trainer in self.trainers]
+        if any(seen.count(one) > 1 for one in seen):
+            raise ConfigError(f"seeds are {[seed for seed, _ in seen]}: two of them would be the same run.")
+
+    def train(self, total_steps: int, out_dirs: Sequence[str | Path], **settings: Any) -> list[Result]:
+        """Train each until `total_steps` environment steps of its own, into its own folder.
+
+        `settings` are the fields of `RunSettings`. Folders that hold an unfinished run of the same config go on.
+        """
+        how = RunSettings(**settings)
+        self.trainers[0].check(total_steps)
+        alone = RunSettings(**{**settings, "quiet": True})
+        with ExitStack() as stack:
+            signals = stack.enter_context(StopSignals())
+            runs = [
+                Run(trainer, total_steps, Path(folder), alone, signals)
+                for trainer, folder in zip(self.trainers, out_dirs, strict=True)
+            ]
+            for run in runs:
+                stack.enter_context(run)
+            line = _Line(runs, how.quiet)
+            stack.enter_context(line)
+            try:
+                self._train(runs, line)
+            except KeyboardInterrupt:
+                if not signals.received:
+                    raise
+                for run in runs:
+                    run.break_off()
+        return [run.result() for run in runs]
+
+    def _train(self, runs: Sequence[Run], line: "_Line") -> None:
+        """The runs that are furthest behind, until they have caught up with the next; then with those."""
+        failures: dict[int, Exception] = {}
+        while True:
+            going = [n for n, run in enumerate(runs) if not (run.ended or n in failures)]
+            if not going:
+                break
+            behind = min(runs[n].step for n in going)
+            group = [n for n in going if runs[n].step == behind]
+            ahead = [runs[n].step for n in going if runs[n].step > behind]
+            trainers = [self.trainers[n] for n in group]
+            together = Together([runs[n] for n in group], min(ahead, default=None), line.show)
+            envs = Joined([trainer.envs for trainer in trainers]) if len(group) > 1 else trainers[0].envs
+            type(trainers[0]).loop(trainers, envs, together)
+            failures |= {group[n]: error for n, error in together.failures.items()}
+        if failures and len(failures) == len(runs):
+            raise next(iter(failures.values()))
+
+
+class _Line:
+    """One progress line for all runs: the mean of their returns."""
+
+    def __init__(self, runs: Sequence[Run], quiet: bool) -> None:
+        self.runs = runs
+        first = min(run.step for run in runs)
+        self._line = ProgressLine(Console(quiet=quiet, highlight=False), runs[0].total_steps, first, quiet)
+
+    def show(self, step: int) -> None:
+        """Redraw it."""
+        means = []
+        for name in ("train", "after"):
+            known = [run.returns[name] for run in self.runs if name in run.returns]
+            means.append(float(np.mean(known)) if known else None)
+        self._line.show(step, *means)
+
+    def __enter__(self) -> None:
+        self._line.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._line.__exit__(*error)
+
+
+def _check_alike(first: Trainer, other: Trainer) -> None:
+    """Refuse trainers that cannot learn as one."""
+    mine, theirs = first.config.to_dict(), other.config.to_dict()
+    for name, value in mine.items():
+        inputs = name in first.agent.INPUTS and (value is None) == (theirs[name] is None)
+        if theirs[name] != value and not (inputs and bool(value) == bool(theirs[name])):
+            raise ConfigError(
+                f"{name} is {value} for one seed and {theirs[name]} for another: seeds that are trained together may "
+                f"differ in {', '.join(first.agent.INPUTS)} alone. Train these apart."
+            )
