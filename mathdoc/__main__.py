@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     building.add_argument("out", metavar="OUT", type=Path)
     building.add_argument("--no-check", action="store_true", help="leave out level 3: pages come without badges")
     building.add_argument("--rendered", action="store_true", help="formulas as HTML and MathML instead of $$ blocks")
+    building.add_argument("--pages", type=Path, help="folder of hand-written pages to add")
     building.add_argument("--source-url", default="", help="where files can be read: {path} and {line} are filled in")
     return parser
 
@@ -63,7 +64,7 @@ def _build(settings: Settings, options: argparse.Namespace) -> int:
     report = check(settings, truth=not options.no_check)
     for problem in report.problems:
         print(problem, end="\n\n")
-    build(report, options.out, rendered=options.rendered, source_url=options.source_url)
+    build(report, options.out, rendered=options.rendered, source_url=options.source_url, pages=options.pages)
     print(summary(report))
     return 1 if report.problems else 0
 

@@ -7,16 +7,20 @@ from mathdoc.check import Report, write_records
 from mathdoc.katex import FOLDER as KATEX
 from mathdoc.pages.api import api_page, summary
 from mathdoc.pages.glossary import glossary_page
+from mathdoc.pages.markdown import copy_pages
 from mathdoc.pages.source import annotated_page, math_page
 from mathdoc.pages.text import write
 
 ASSETS = Path(__file__).parents[1] / "assets"
 
 
-def build(report: Report, out: Path, *, rendered: bool = False, source_url: str = "") -> None:
+def build(
+    report: Report, out: Path, *, rendered: bool = False, source_url: str = "", pages: Path | None = None
+) -> None:
     """Write the pages as Markdown. `rendered`: formulas as HTML instead of `$$` blocks.
 
     `source_url` is where files can be read, with {path} and {line}; without it lines link to the annotated source.
+    `pages` is a folder of hand-written pages to add, with the formulas they show.
     """
     for source in report.sources:
         path = source.path.resolve().relative_to(report.settings.root.resolve()).as_posix()
@@ -24,18 +28,20 @@ def build(report: Report, out: Path, *, rendered: bool = False, source_url: str 
         there, here = (source_url, source_url) if source_url else (f"../source/{page}#L{{line}}", "#L{line}")
         if rendered and not source_url:
             there = f"../../source/{source.module}/#L{{line}}"
-        pages = {
+        kinds = {
             "reference": api_page(source, path),
             "math": math_page(source, path, report, rendered, there),
             "source": annotated_page(source, path, report, here),
         }
-        for kind, blocks in pages.items():
+        for kind, blocks in kinds.items():
             title = f"`{path}`{_siblings(kind, page)}" if rendered else f"`{path}`"
             write(out / kind / page, *(title if block == f"`{path}`" else block for block in blocks))
     write(out / "reference" / "index.md", *_index(report))
     write(out / "math" / "index.md", *_verification(report))
     address = "../math/{module}/#{anchor}" if rendered else "math/{module}.md#{anchor}"
     write(out / "notation.md", *glossary_page(report, address))
+    if pages is not None:
+        copy_pages(pages, out, report)
     write_records(report, out / "formulas.json")
     _copy_assets(out / "assets" / "mathdoc")
 

@@ -1,6 +1,7 @@
 """The math list and the annotated source of a module."""
 
 import ast
+import re
 
 from mathdoc.check import Report
 from mathdoc.extract import MARKER, Source
@@ -18,11 +19,13 @@ def math_page(source: Source, path: str, report: Report, rendered: bool, places:
     verdicts = report.of(source.module)
     for verdict in verdicts:
         marker = verdict.formula.marker
-        blocks += [f"### Line {marker.statement.lineno}", fence(statement_text(source, marker.statement))]
+        blocks.append(f"### Line {marker.statement.lineno}")
         if rendered:
-            blocks.append(figure(verdict, places.format(path=path, line=marker.statement.lineno)))
+            place = places.format(path=path, line=marker.statement.lineno)
+            blocks += [statement_html(source, verdict), figure(verdict, place)]
         else:
-            blocks += [f'<a id="{verdict.formula.anchor}"></a>', f"$$\n{marker.tex}\n$$"]
+            code = fence(statement_text(source, marker.statement))
+            blocks += [code, f'<a id="{verdict.formula.anchor}"></a>', f"$$\n{marker.tex}\n$$"]
     if not verdicts:
         blocks.append(NONE)
     return [*blocks, "## Full Source", fence(source.text)]
@@ -49,12 +52,25 @@ def annotated_page(source: Source, path: str, report: Report, places: str) -> li
     ]
 
 
+def statement_html(source: Source, verdict: Verdict) -> str:
+    """The statement, highlighted, with a mark on each expression that a symbol stands for."""
+    marker = verdict.formula.marker
+    statement = marker.statement
+    lines = highlighted(source.text, _marks(source, verdict))[statement.lineno - 1 : statement.end_lineno]
+    if marker.line >= statement.lineno:
+        lines = [_strip_comment(line, "") for line in lines]
+    dedented = [re.sub(rf"^(<span class=\"w\">)? {{{statement.col_offset}}}", r"\1", line) for line in lines]
+    return f'<div class="highlight statement"><pre><code>{"&#10;".join(dedented)}</code></pre></div>'
+
+
+def _marks(source: Source, verdict: Verdict) -> list[Mark]:
+    names = symbol_names(verdict)
+    known = [(b.var, *names[b]) for b in names if b.var and b.var != "return"]
+    return marks_in(source.text, verdict.formula.marker.statement, known)
+
+
 def _listing(source: Source, path: str, verdicts: list[Verdict], places: str) -> str:
-    marks: list[Mark] = []
-    for verdict in verdicts:
-        names = symbol_names(verdict)
-        known = [(b.var, *names[b]) for b in names if b.var and b.var != "return"]
-        marks += marks_in(source.text, verdict.formula.marker.statement, known)
+    marks = [mark for verdict in verdicts for mark in _marks(source, verdict)]
     lines = [_numbered(number, line) for number, line in enumerate(highlighted(source.text, marks), 1)]
     html, at = "", 1
     for verdict in verdicts:
@@ -82,10 +98,10 @@ def _numbered(number: int, line: str) -> str:
     return f'<span class="line" id="L{number}"><a class="number" href="#L{number}">{number}</a>{line}\n</span>'
 
 
-def _strip_comment(line: str) -> str:
+def _strip_comment(line: str, end: str = "\n</span>") -> str:
     """A highlighted line without the marker at its end."""
     at = line.find('<span class="c1"># LaTeX')
-    return line if at < 0 else line[:at].rstrip() + "\n</span>"
+    return line if at < 0 else line[:at].rstrip() + end
 
 
 def _without_marker(line: str) -> str:

@@ -45,13 +45,13 @@ def build(root: Path) -> None:
     """The whole site: hand-written pages, generated pages, and what Zensical makes of them."""
     pages = root / "build" / "docs"
     shutil.rmtree(pages, ignore_errors=True)
-    skipped = shutil.ignore_patterns("notation", "*.py", "*.json", "__pycache__")
-    shutil.copytree(root / "docs", pages, ignore=skipped)
-    _run(root, sys.executable, "-m", "mathdoc", "build", "minerva", str(pages), "--rendered")
+    shutil.copytree(root / "docs" / "assets", pages / "assets")
+    _run(root, sys.executable, "-m", "mathdoc", "build", "minerva", str(pages), "--rendered", "--pages", "docs")
+    from mathdoc.pages.markdown import rendered
+
     for algo in PREFIXES:
-        _write(pages / "hyperparameters" / f"{algo}.md", hyperparameter_page(algo))
+        _write(pages / "hyperparameters" / f"{algo}.md", rendered(hyperparameter_page(algo)))
     _write(pages / "results.md", results_page(root / "benchmarks" / "results"))
-    _render_formulas(pages)
     config = yaml.safe_load((root / "mkdocs.yml").read_text())
     config["nav"] = [_listed(entry, pages) for entry in config["nav"]]
     config |= {"docs_dir": "docs", "site_dir": "site"}
@@ -80,15 +80,6 @@ def _run(root: Path, *command: str) -> None:
         raise TrainingError(
             f"{' '.join(command[1:])} failed: see above. It needs the extra docs: pip install -e '.[docs]'"
         )
-
-
-def _render_formulas(pages: Path) -> None:
-    """In the pages that people wrote; the generated ones come rendered."""
-    from mathdoc.pages.markdown import rendered
-
-    for page in pages.rglob("*.md"):
-        if page.parent.name not in LISTS.values():
-            page.write_text(rendered(page.read_text()))
 
 
 def _write(path: Path, text: str) -> None:
