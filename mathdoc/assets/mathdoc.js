@@ -8,6 +8,7 @@
   tip.hidden = true;
   document.body.appendChild(tip);
   var pinned = null;
+  var current = null;
 
   document.querySelectorAll("[data-sym][title]").forEach(function (element) {
     element.dataset.meaning = element.title;
@@ -23,9 +24,15 @@
     if (name) all(name).forEach(function (element) { element.classList.add("lit"); });
   }
 
+  function hide() {
+    current = null;
+    tip.hidden = true;
+  }
+
   function show(element) {
     var told = element.dataset.meaning;
     if (!told) return;
+    current = element;
     var at = told.lastIndexOf(" · ");
     tip.textContent = told.slice(0, at) + " ";
     var code = document.createElement("code");
@@ -43,7 +50,7 @@
     var element = event.target.closest("[data-sym]");
     if (pinned) return;
     light(element && element.dataset.sym);
-    if (element) show(element); else tip.hidden = true;
+    if (element) show(element); else hide();
   });
 
   document.addEventListener("click", function (event) {
@@ -55,10 +62,10 @@
     var element = event.target.closest("[data-sym]");
     pinned = element && pinned !== element.dataset.sym ? element.dataset.sym : null;
     light(pinned);
-    if (pinned) show(element); else tip.hidden = true;
+    if (pinned) show(element); else hide();
   });
 
-  document.addEventListener("scroll", function () { if (!pinned) tip.hidden = true; }, { passive: true });
+  document.addEventListener("scroll", function () { if (current) show(current); }, { passive: true, capture: true });
 
   document.addEventListener("keydown", function (event) {
     var figure = event.target.closest && event.target.closest(".formula");

@@ -26,8 +26,6 @@ def build(
         path = source.path.resolve().relative_to(report.settings.root.resolve()).as_posix()
         page = f"{source.module}.md"
         there, here = (source_url, source_url) if source_url else (f"../source/{page}#L{{line}}", "#L{line}")
-        if rendered and not source_url:
-            there = f"../../source/{source.module}/#L{{line}}"
         kinds = {
             "reference": api_page(source, path),
             "math": math_page(source, path, report, rendered, there),
@@ -38,8 +36,7 @@ def build(
             write(out / kind / page, *(title if block == f"`{path}`" else block for block in blocks))
     write(out / "reference" / "index.md", *_index(report))
     write(out / "math" / "index.md", *_verification(report))
-    address = "../math/{module}/#{anchor}" if rendered else "math/{module}.md#{anchor}"
-    write(out / "notation.md", *glossary_page(report, address))
+    write(out / "notation.md", *glossary_page(report, "math/{module}.md#{anchor}"))
     if pages is not None:
         copy_pages(pages, out, report)
     write_records(report, out / "formulas.json")

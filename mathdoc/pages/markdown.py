@@ -21,8 +21,8 @@ def copy_pages(folder: Path, out: Path, report: Report) -> None:
     """Every page below a folder, with its formulas."""
     for page in sorted(folder.rglob("*.md")):
         relative = page.relative_to(folder)
-        depth = len(relative.parts) - (relative.name == "index.md")
-        write(out / relative, embedded(rendered(page.read_text()), report, "../" * depth).rstrip("\n"))
+        up = "../" * (len(relative.parts) - 1)
+        write(out / relative, embedded(rendered(page.read_text()), report, up).rstrip("\n"))
 
 
 def rendered(text: str) -> str:
@@ -46,7 +46,7 @@ def embedded(text: str, report: Report, up: str) -> str:
         if verdict is None:
             raise MathdocError(f"a page shows {found[0]}, and there is no such formula: formulas.json lists them all.")
         statement = verdict.formula.marker.statement
-        place = f"{up}source/{found['module']}/#L{statement.lineno}"
+        place = f"{up}source/{found['module']}.md#L{statement.lineno}"
         code = statement_html(sources[found["module"]], verdict)
         return f'<div class="shown">{figure(verdict, place)}{code}</div>'
 
