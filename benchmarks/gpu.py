@@ -28,9 +28,10 @@ OBS, ACT, STATES = 17, 6, 256
 TRAINING: dict[str, dict[str, Any]] = {
     "mpo, 1 seed": {"algo": "mpo", "seeds": 1, "steps": 60_000},
     "mpo, 8 seeds": {"algo": "mpo", "seeds": 8, "steps": 30_000},
-    "vmpo, 1 seed, 64 envs": {"algo": "vmpo", "seeds": 1, "steps": 500_000, "num_envs": 64, "rollout_steps": 32},
+    "mpo, 8 seeds, TF32": {"algo": "mpo", "seeds": 8, "steps": 30_000, "matmul": "high"},
+    "vmpo, 1 seed, preset fast": {"algo": "vmpo", "seeds": 1, "steps": 500_000, "preset": "fast"},
     "vmpo, 8 seeds": {"algo": "vmpo", "seeds": 8, "steps": 120_000},
-    "ppo, 1 seed, 64 envs": {"algo": "ppo", "seeds": 1, "steps": 400_000, "num_envs": 64, "rollout_steps": 32},
+    "ppo, 1 seed, preset fast": {"algo": "ppo", "seeds": 1, "steps": 500_000, "preset": "fast"},
     "ppo, 8 seeds": {"algo": "ppo", "seeds": 8, "steps": 100_000},
 }
 """HalfCheetah-v5 with its presets, but for what is named."""
@@ -85,13 +86,14 @@ def _batch(seed: int) -> dict[str, torch.Tensor]:
     }
 
 
-def steps_per_second(algo: str, seeds: int, steps: int, **changed: Any) -> float:
+def steps_per_second(algo: str, seeds: int, steps: int, matmul: str = "highest", **changed: Any) -> float:
     """Environment steps of all seeds per second of training."""
     times: list[tuple[int, float]] = []
     settings = {
         "quiet": True,
         "eval_every": 10**9,
         "eval_episodes": 1,
+        "matmul": matmul,
         "callbacks": [lambda step, *_: times.append((step, time.perf_counter()))],
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -43,6 +43,8 @@ class Options:
     """Where the learner runs."""
     engine: str = "auto"
     """What steps the environments."""
+    preset: str = "auto"
+    """Preset; auto is the environment's own."""
     label: str = ""
     """A name for results with other settings than the preset's."""
     changed: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +77,8 @@ def measure(options: Options) -> None:
 
 
 def _trained(options: Options, seeds: list[int], folder: Path) -> list[Result]:
-    budget = options.total_steps or preset_for(options.algo, options.env).values.get("total_steps", 1_000_000)
+    values = preset_for(options.algo, options.env, options.preset).values
+    budget = options.total_steps or values.get("total_steps", 1_000_000)
     settings = {"quiet": True, "eval_every": max(budget // options.evaluations, 1)}
     return minerva.train_seeds(
         options.algo,
@@ -84,6 +87,7 @@ def _trained(options: Options, seeds: list[int], folder: Path) -> list[Result]:
         total_steps=budget,
         device=options.device,
         engine=options.engine,
+        preset=options.preset,
         run_dir=folder,
         settings=settings,
         **options.changed,
@@ -97,6 +101,7 @@ def _write(options: Options, seed: int, result: Result, seconds: float, together
         "algo": options.algo,
         "env": options.env,
         "seed": seed,
+        "preset": options.preset,
         "label": options.label,
         "changed": options.changed,
         "steps": result.step,

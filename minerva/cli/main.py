@@ -1,8 +1,11 @@
 """Entry point: parses the command line, runs the verb, turns errors into one sentence and an exit code."""
 
+import contextlib
 import logging
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import make_dataclass
 from typing import Annotated, Any, Union
 
@@ -11,6 +14,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 
+from minerva.cli.docs import Docs
 from minerva.cli.evaluate import Evaluate
 from minerva.cli.presets import ShowPresets
 from minerva.cli.train import train_type
@@ -27,12 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     errors = Console(stderr=True, highlight=False)
     logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_time=False, show_path=False)])
     try:
-        return int(_parse(arguments).run())
+        with _termination():
+            return int(_parse(arguments).run())
     except MinervaError as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         return FAILED if isinstance(error, TrainingError) else WRONG_INPUT
     except KeyboardInterrupt:
-        errors.print("stopped.")
+        errors.print("stopped before there was a checkpoint: give the same command again.")
         return STOPPED
     except SystemExit as exit_:  # from the parser: help was shown, or the arguments were refused
         return int(exit_.code or 0)
@@ -42,11 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+    """Inside, SIGTERM is what Ctrl-C is, from the first moment on; a run has a handler of its own for both."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _parse(arguments: list[str]) -> Any:
     """The verb with its options. `train`'s defaults depend on the arguments, so its type is made from them."""
     train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
     train.__doc__ = "Train an agent."
-    types = {"train": train, "evaluate": Evaluate, "presets": ShowPresets}
+    types = {"train": train, "evaluate": Evaluate, "presets": ShowPresets, "docs": Docs}
     verbs: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
     verb = tyro.cli(verbs, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)

@@ -16,12 +16,13 @@ from minerva.config import checked
 from minerva.envs.envpool import EnvPoolEngine, obstacle
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.processes import ProcessEngine
 from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared
 from minerva.errors import EnvError, EnvStepError
 from minerva.utils.scaling import Array, to_bounds
 
-EngineName = Literal["auto", "gymnasium", "envpool"]
+EngineName = Literal["auto", "gymnasium", "envpool", "processes"]
 
 
 class Episode(NamedTuple):
@@ -76,8 +77,9 @@ class GymnasiumEngine:
 
     name: Final = "gymnasium"
 
-    def __init__(self, env: EnvLike, num_envs: int) -> None:
-        self._env_name, make = env_name(env), factory(env)
+    def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
+        """`first` is the number of the first one, where several engines have a share each."""
+        self._env_name, self._first, make = env_name(env), first, factory(env)
         route_warnings()
         self.envs = [prepared(make(), self._env_name) for _ in range(num_envs)]
         self._snapshots = [Snapshots(one) for one in self.envs]
@@ -123,15 +125,14 @@ class GymnasiumEngine:
         self._obs = obs
         return obs, rewards, terminated, truncated
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
-        return [one.take() for one in self._snapshots]
+        return [one.take() for one in self._snapshots[part]]
 
-    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+    def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
         """Put every environment into a state that it, or one made in the same way, was in."""
-        for one in self.envs:
-            one.reset(seed=0)  # an environment may make its parts at its first reset
-        for keeper, snapshot in zip(self._snapshots, snapshots, strict=True):
+        for keeper, snapshot in zip(self._snapshots[part], snapshots, strict=True):
+            keeper.env.reset(seed=0)  # an environment may make its parts at its first reset
             keeper.restore(snapshot)
 
     def close(self) -> None:
@@ -151,7 +152,7 @@ class GymnasiumEngine:
         """The error that names the environment."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         return EnvStepError(
-            f"{self._env_name} raised {type(error).__name__} in {call} of environment {index}: {error} "
+            f"{self._env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
             f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
         )
 
@@ -207,28 +208,33 @@ class VectorEnv:
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
+    def state_dict(self, part: slice = slice(None)) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing.
+
+        `part` are the environments of one trainer, where several share them.
+        """
         taken, obstacle = list[Snapshot](), ""
         try:
-            taken = self._engine.snapshots()  # type: ignore[attr-defined]
+            taken = self._engine.snapshots(part)  # type: ignore[attr-defined]
         except NoSnapshotError as reason:
             obstacle = str(reason)
         except AttributeError:
             obstacle = f"{type(self._engine).__name__} cannot save its simulators"
-        episodes = {"obs": self.obs.copy(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        under_way = {"obs": self.obs, "returns": self._returns, "lengths": self._lengths}
+        episodes = {name: values[part].copy() for name, values in under_way.items()}
         return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
 
-    def load_state_dict(self, state: dict[str, Any]) -> str:
+    def load_state_dict(self, state: dict[str, Any], part: slice = slice(None)) -> str:
         """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
         if state["obstacle"]:
             return str(state["obstacle"])
         try:
-            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]], part)  # type: ignore[attr-defined]
         except (NoSnapshotError, AttributeError, ValueError) as reason:
             return str(reason)
-        self.obs = state["obs"].copy()
-        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        self.obs = self.obs.copy()
+        for name, values in (("obs", self.obs), ("returns", self._returns), ("lengths", self._lengths)):
+            values[part] = state[name]
         return ""
 
     def under_way(self) -> list[tuple[float, int]]:
@@ -295,11 +301,14 @@ Envs = VectorEnv | Joined
 def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:
     """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium.
 
-    `share` is the number of vector environments among which the machine's cores are divided.
+    `processes` are gymnasium's in processes of their own, which may raise, hang or die. `share` is the number of vector
+    environments among which the machine's cores are divided.
     """
     checked("engine", engine, EngineName)
     if engine == "auto":
         engine = "gymnasium" if obstacle(env) else "envpool"
     if engine == "envpool":
         return VectorEnv(EnvPoolEngine(env, num_envs, share), env_name(env))
+    if engine == "processes":
+        return VectorEnv(ProcessEngine(env, num_envs), env_name(env))
     return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

@@ -183,8 +183,9 @@ class MPOAgent(OffPolicyAgent):
     def updated(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors. If anything is not finite, the state stays as it was."""
         fresh = self._with_fresh_targets(state, hyper)
-        evaluated, critic_metrics = self.evaluate(fresh, batch, noise["critic"], hyper)
-        improved, policy_metrics = self.improve(evaluated, batch["obs"][0], noise["actions"], hyper)
+        target, sampled = self.evaluate.targets(fresh, batch, noise, hyper)
+        evaluated, critic_metrics = self.evaluate(fresh, batch, target, hyper)
+        improved, policy_metrics = self.improve(evaluated, batch["obs"][0], sampled, hyper)
         metrics = {**critic_metrics, **policy_metrics}
         checked = [*batch.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
@@ -279,8 +280,8 @@ class MPOAgent(OffPolicyAgent):
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         if self.config.mstep_kl_epsilon_std is None:
             numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
-        # LaTeX: \beta = \frac{\beta_\pi}{\max(1, M)}
-        numbers["policy_lr"] = self.config.policy_lr / max(1, self.config.m_steps)
+        # LaTeX: \beta = \frac{\beta_\pi}{M}
+        numbers["policy_lr"] = self.config.policy_lr / self.config.m_steps
         period = torch.tensor(self.config.target_networks_update_period, device=self.device)
         return {**as_tensors(numbers, self.state["policy"]), "target_networks_update_period": period}
 
