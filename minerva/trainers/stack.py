@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from minerva.compute.captured import InPlace
-from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled
+from minerva.compute.host import HostFunction, NotOnHostError
 from minerva.trainers.agent import Agent, Array, Rows, fetched
 from minerva.utils.tree import Tree, mapped, stacked
 
@@ -54,6 +55,8 @@ class Stack:
         self._update = InPlace(self._updated, self.state, mode, updates if first.WHOLE else 0, options)
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
+        self._host: HostFunction | None = None
+        self._try_host = mode == "auto" and not self.many and self.device.type == "cpu"
         self._example: Rows = {}
         self._widths: dict[str, int] = {}
         self._metrics: Rows = {}
@@ -83,6 +86,11 @@ class Stack:
     @torch.no_grad()
     def act(self, obs: Tensor, noise: Tensor) -> dict[str, Array]:
         """What the agents' `acted` gives, on the host.  [S * E, O], [S, E, D] -> [S * E, width] by name"""
+        if self._try_host:
+            self._try_host = False
+            self._host = self._on_numpy(obs, noise)
+        if self._host is not None:
+            return self._host(obs.numpy(), noise.numpy())
         own = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
         return self.on_host(self._act(own, noise))
 
@@ -129,6 +137,16 @@ class Stack:
         if name not in first.COMPILED or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
         return compiled(self.lift(piece), self.mode, self.updates * first.calls(name))
+
+    def _on_numpy(self, obs: Tensor, noise: Tensor) -> HostFunction | None:
+        """Acting as calls of NumPy, if that is quicker and there are enough of them."""
+        agent = self.agents[0]
+        if self.updates * agent.calls("acted") < PAYS_FROM:
+            return None
+        try:
+            return HostFunction(agent.acted, self.state, obs, noise)
+        except NotOnHostError:
+            return None
 
     def _updated(self, state: Tree, data: Any, noise: Any, hyper: Rows) -> tuple[Tree, Rows]:
         return self._functions.updated(state, self.prepare(data), noise, hyper)

@@ -1,0 +1,93 @@
+"""Functions of tensors run by NumPy: the same numbers, whatever happens to the state, or a refusal."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from minerva.compute.host import HostFunction, NotOnHostError
+from minerva.trainers.mpo.agent import MPOAgent
+from minerva.trainers.mpo.config import MPOConfig
+from minerva.trainers.ppo.agent import PPOAgent
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.stack import Stack
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.config import VMPOConfig
+
+ENOUGH = 10**6
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def clipped_vmpo() -> VMPOAgent:
+    config = VMPOConfig(squash=False, ppo_like_backbone=True, policy_layer_sizes=(32,), value_layer_sizes=(32,))
+    return VMPOAgent.from_config(5, 2, config)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("agent", [PPOAgent(5, 2, PPOConfig()), clipped_vmpo()], ids=["ppo", "vmpo"])
+def test_acting_is_that_of_torch_before_and_after_learning(agent: Any, rows: int) -> None:
+    quick, plain = Stack([agent], "auto", ENOUGH), Stack([agent], "off", ENOUGH)
+    obs, drawn = 3 * noise(rows, 5), 2 * noise(rows, 2)  # some actions have to be clipped
+    for _ in range(3):
+        found, expected = quick.act(obs, drawn), plain.act(obs, drawn)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name].dtype == value.dtype
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+        assert np.abs(found["executed"]).max() == 1.0
+        with torch.no_grad():
+            agent.state["parameters"].mul_(1.1)
+            agent.state["normalizer"]["mean"].add_(0.3)
+            agent.state["normalizer"]["var"].mul_(0.5)
+    assert quick._host is not None, "the comparison has to be with NumPy"
+
+
+def test_outputs_that_were_handed_out_do_not_change_later() -> None:
+    stack = Stack([PPOAgent(5, 2, PPOConfig())], "auto", ENOUGH)
+    first = stack.act(noise(1, 5), noise(1, 2))
+    kept = {name: value.copy() for name, value in first.items()}
+    stack.act(noise(1, 5) + 1, noise(1, 2) + 1)
+    for name, value in kept.items():
+        np.testing.assert_array_equal(first[name], value)
+
+
+def test_few_actions_are_not_worth_tracing() -> None:
+    stack = Stack([PPOAgent(5, 2, PPOConfig(rollout_steps=16, minibatch_size=16))], "auto", 3)
+    stack.act(noise(1, 5), noise(1, 2))
+    assert stack._host is None
+
+
+@pytest.mark.parametrize(("width", "rows", "here"), [(64, 1, True), (128, 1, False), (64, 64, True), (64, 65, False)])
+def test_what_openblas_would_share_among_threads_is_left_to_torch(width: int, rows: int, here: bool) -> None:
+    sizes = (width, width)
+    stack = Stack([PPOAgent(5, 2, PPOConfig(policy_layer_sizes=sizes))], "auto", ENOUGH)
+    stack._act = lambda *_: torch.zeros(rows, 4)  # type: ignore[assignment]  # compiling takes a while
+    stack._widths = {"actions": 2, "executed": 2}
+    stack.act(noise(rows, 5), noise(rows, 2))
+    assert (stack._host is not None) == here
+
+
+def test_an_unknown_operation_is_refused() -> None:
+    agent = MPOAgent.from_config(5, 2, MPOConfig(policy_layer_sizes=(8,), critic_layer_sizes=(8,)))
+    with pytest.raises(NotOnHostError, match=r"aten\.native_layer_norm"):
+        HostFunction(agent.acted, agent.state, noise(1, 5), noise(1, 2))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda state, x: {"y": torch.clamp(torch.exp(x) / state["a"], max=0.2), "z": torch.clamp(x, 0.0)},
+        lambda state, x: {"y": (x.double() * state["a"] + torch.sqrt(state["a"] + 1.0)).float(), "x": x - 1},
+        lambda state, x: {"y": torch.clamp(x, -state["a"].abs(), state["a"].abs())},
+    ],
+)
+def test_operations_are_those_of_torch(function: Any) -> None:
+    state, x = {"a": noise(3) + 4}, noise(2, 3)
+    found = HostFunction(function, state, x)(x.numpy())
+    for name, value in function(state, x).items():
+        np.testing.assert_allclose(found[name], value.numpy(), rtol=1e-6)
