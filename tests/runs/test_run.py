@@ -339,6 +339,7 @@ def test_the_config_says_all_that_makes_two_runs_the_same(tmp_path: Path) -> Non
         "eval_every": 2,
         "eval_episodes": 3,
         "compile": "auto",
+        "matmul": "highest",
         "hyperparameters": {"gamma": 0.9},
     }
     assert provenance["versions"]["torch"] == torch.__version__
