@@ -9,12 +9,13 @@ SEED   ?= 0
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow faults lint types wheel-test system-deps clean
+.PHONY: help train test test-slow faults lint types docs docs-check docs-serve wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make test        lint, types and tests (under ten minutes on two cores)"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
+	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
@@ -30,7 +31,7 @@ $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva and its development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,dev]"
+	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,docs,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use
@@ -52,6 +53,16 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# the documentation: every formula evaluated on what its line computes, then the site
+docs: $(VENV)/.dev
+	$(BIN)/minerva docs build
+
+docs-check: $(VENV)/.dev
+	$(BIN)/minerva docs check
+
+docs-serve: $(VENV)/.dev
+	$(BIN)/minerva docs serve
+
 # the wheel, as a user gets it: built, installed into an empty environment, trained with
 wheel-test: $(VENV)/.dev
 	rm -rf build/wheel && mkdir -p build/wheel
@@ -64,7 +75,7 @@ wheel-test: $(VENV)/.dev
 # the only target that calls apt: what the tests need of the system, on Debian
 system-deps:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git > /dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 chromium chromium-driver > /dev/null
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -44,8 +44,8 @@ class RunOptions:
     """Seed of everything random; training environments get seed + i, evaluation seed + 10000 + i."""
     seeds: str | None = None
     """Train these seeds together instead, each in a folder of its own: 0:8 is 0 to 7, or list them as 0,1,5."""
-    vary: tuple[str, ...] = ()
-    """With --seeds: a hyperparameter's value for each of them, for example policy_lr=1e-4,3e-4,1e-3."""
+    vary: str | None = None
+    """A hyperparameter's value for each of the seeds: policy_lr=1e-4,3e-4 (further ones after a space)."""
     total_steps: int = DEFAULT_STEPS
     """Environment steps to train for."""
     device: str = "cpu"
@@ -97,8 +97,8 @@ class TrainCommand:
         settings = {
             name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
         }
-        if options.seeds is not None or options.vary:
-            return self._run_seeds(Seeds(algo, config, options.seeds, options.vary), settings)
+        if options.seeds is not None or options.vary is not None:
+            return self._run_seeds(Seeds(algo, config, options.seeds, options.vary or ""), settings)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
         trainer = make_trainer(*made_of)
         folder = _folder(algo, options)

@@ -36,7 +36,8 @@ class InPlace:
         self.state = state
         self.function = compiled(written, mode, calls, options)
         self.graph: Graph | None = None
-        self._capture = mode == "auto" and leaves(state)[0].device.type == "cuda"
+        self._device = leaves(state)[0].device
+        self._capture = mode == "auto" and self._device.type == "cuda"
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:
@@ -47,7 +48,9 @@ class InPlace:
                 self.graph = Graph(self.function, self.state, inputs)
             except Exception as error:  # an operation that cannot be captured, memory: eagerly it still works
                 logger.warning("no CUDA graph could be made (%s); going on without", first_line(error))
-        return self.graph(*inputs) if self.graph else self.function(self.state, *inputs)
+        if self.graph:
+            return self.graph(*inputs)
+        return self.function(self.state, *mapped(lambda tensor: tensor.to(self._device, non_blocking=True), inputs))
 
 
 class Graph:

@@ -28,8 +28,8 @@ def projection(positions: Tensor, probabilities: Tensor, atoms: Tensor) -> Tenso
     spacing = atoms[1] - atoms[0]
     # LaTeX: x_{b,j} = \operatorname{clip}(y_{b,j}, z_{min}, z_{max})
     inside = torch.clamp(positions, atoms[0], atoms[-1])
-    # LaTeX: w_{b,j,k} = \operatorname{clip}(1 - \frac{|x_{b,j} - z_k|}{\Delta}, 0, 1)
-    shares = torch.clamp(1 - torch.abs(inside.unsqueeze(-1) - atoms) / spacing, 0, 1)
+    # LaTeX: w_{b,j,k} = \max(1 - \frac{|x_{b,j} - z_k|}{\Delta}, 0)
+    shares = torch.clamp(1 - torch.abs(inside.unsqueeze(-1) - atoms) / spacing, min=0)
     # LaTeX: m_{b,k} = \sum_j p_{b,j} w_{b,j,k}
     projected = (probabilities.unsqueeze(-1) * shares).sum(-2)
     return projected

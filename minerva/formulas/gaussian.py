@@ -10,9 +10,9 @@ LOG_2PI = math.log(2 * math.pi)
 
 def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
     """Actions from standard-normal noise, of which a state may have many.  2 [B, D], [..., B, D] -> [..., B, D]"""
-    # LaTeX: \sigma_b = \exp(\log\sigma_b)
+    # LaTeX: \sigma_j = \exp(\log\sigma_j)
     std = torch.exp(log_std)
-    # LaTeX: a_{b,i} = \mu_b + \sigma_b \xi_{b,i}
+    # LaTeX: a_j = \mu_j + \sigma_j \xi_j
     actions = mean + std * noise
     return actions
 
@@ -23,14 +23,14 @@ def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
     std = torch.exp(log_std)
     # LaTeX: z_j = \frac{a_j - \mu_j}{\sigma_j}
     standardized = (actions - mean) / std
-    # LaTeX: \log\pi(a|s) = -\sum_j (\frac{1}{2} z_j^2 + \log\sigma_j + \frac{1}{2} \log 2\pi)
+    # LaTeX: \log\pi(a|s) = -\sum_j (\frac{1}{2} z_j^2 + \log\sigma_j + \frac{1}{2} \log(2 \pi))
     log_prob = -(0.5 * standardized**2 + log_std + 0.5 * LOG_2PI).sum(-1)
     return log_prob
 
 
 def gaussian_entropy(log_std: Tensor) -> Tensor:
     """Entropy of a diagonal Gaussian.  [..., D] -> [...]"""
-    # LaTeX: \mathcal{H} = \sum_j (\log\sigma_j + \frac{1}{2} (1 + \log 2\pi))
+    # LaTeX: \mathcal{H} = \sum_j (\log\sigma_j + \frac{1}{2} (1 + \log(2 \pi)))
     entropy = (log_std + 0.5 * (1 + LOG_2PI)).sum(-1)
     return entropy
 
@@ -75,12 +75,8 @@ def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
     still holds.
     """
     closest = 0.0625 * torch.finfo(actions.dtype).eps * (high - low)
-    # LaTeX: l_j = \max(a_j - a_j^{low}, c_j)
-    above_low = torch.maximum(actions - low, closest)
-    # LaTeX: h_j = \max(a_j^{high} - a_j, c_j)
-    below_high = torch.maximum(high - actions, closest)
-    # LaTeX: u_j = \frac{1}{2} (\log l_j - \log h_j)
-    raw = 0.5 * (torch.log(above_low) - torch.log(below_high))
+    # LaTeX: u_j = \frac{1}{2} (\log\max(a_j - a_j^{low}, c_j) - \log\max(a_j^{high} - a_j, c_j))
+    raw = 0.5 * (torch.log(torch.maximum(actions - low, closest)) - torch.log(torch.maximum(high - actions, closest)))
     return raw
 
 

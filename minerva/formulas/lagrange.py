@@ -49,16 +49,16 @@ def floored(parameter: Tensor) -> Tensor:
 
 
 def penalty(multipliers: Tensor, kls: Tensor) -> Tensor:
-    """What the constraints cost the policy.  [D], [D] -> []"""
-    # LaTeX: \mathcal{L}_{KL} = \sum_j \alpha_j D_j
-    cost = (multipliers * kls).sum()
+    """What the constraints cost the policy; it does not learn through the multipliers.  [D], [D] -> []"""
+    # LaTeX: \mathcal{L}_{KL} = \sum_j \operatorname{sg}(\alpha_j) D_j
+    cost = (multipliers.detach() * kls).sum()
     return cost
 
 
 def multiplier_loss(multipliers: Tensor, kls: Tensor, bound: Tensor) -> Tensor:
     """Its gradient raises a multiplier whose KL is over the bound and lowers one that is under.  [D], [D], [] -> []"""
-    # LaTeX: \mathcal{L}_\alpha = \sum_j \alpha_j (\epsilon - D_j)
-    loss = (multipliers * (bound - kls)).sum()
+    # LaTeX: \mathcal{L}_\alpha = \sum_j \alpha_j (\epsilon - \operatorname{sg}(D_j))
+    loss = (multipliers * (bound - kls.detach())).sum()
     return loss
 
 

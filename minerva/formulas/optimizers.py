@@ -32,7 +32,7 @@ def adam(
     second = BETA_2 * moments["second"] + (1 - BETA_2) * gradient**2
     # LaTeX: \hat{m}_k = \frac{m_k}{1 - \beta_1^n}
     unbiased_first = first / (1 - BETA_1**step)
-    # LaTeX: \hat{v}_k = \frac{v_k}{1 - \beta_2^n}
+    # LaTeX[slack float32=1e-4 "1 - 0.999^n keeps four digits in single precision while n is small"]: \hat{v}_k = \frac{v_k}{1 - \beta_2^n}
     unbiased_second = second / (1 - BETA_2**step)
     # LaTeX: \theta_k = \theta'_k - \beta \frac{\hat{m}_k}{\sqrt{\hat{v}_k} + 10^{-5}}
     moved = parameters - learning_rate * unbiased_first / (torch.sqrt(unbiased_second) + ADAM_EPS)

@@ -64,7 +64,7 @@ def n_step_sums(rewards: Tensor, dones: Tensor, gamma: Tensor) -> tuple[Tensor, 
 
 def bootstrapped(rewards: Tensor, discount: Tensor, next_values: Tensor, terminated: Tensor) -> Tensor:
     """Reward and the discounted value of the state that follows it, unless the episode terminated.  [E] -> [E]"""
-    # LaTeX: y_b = R_b + \Gamma_b (1 - e_b) V(s'_b)
+    # LaTeX: y = R + \Gamma (1 - e) V(s')
     target = rewards + discount * (1 - terminated) * next_values
     return target
 
@@ -103,10 +103,10 @@ def discounted_sums(rewards: Tensor, dones: Tensor, before: Tensor, gamma: Tenso
     sums = []
     running = before
     for reward, done in zip(rewards, dones, strict=True):
-        # LaTeX: R_t = r_t + \gamma R_{t-1}
+        # LaTeX: R_t = r_t + \gamma R'_{t-1}
         total = reward + gamma * running
         sums.append(total)
-        # LaTeX: R_t = (1 - d_t) R_t
+        # LaTeX: R'_t = (1 - d_t) R_t
         running = (1 - done) * total
     return torch.stack(sums), running
 
@@ -116,7 +116,7 @@ def normalize(advantages: Tensor) -> Tensor:
     correction = 1 if advantages.numel() > 1 else 0
     # LaTeX: \bar{A} = \mathbb{E}_t[A_t]
     mean = advantages.mean()
-    # LaTeX: \sigma_A = \operatorname{Std}(A_t)
+    # LaTeX: \sigma_A = \sqrt{\frac{1}{n - 1} \sum_t (A_t - \bar{A})^2}
     std = advantages.std(correction=correction)
     # LaTeX: \hat{A}_t = \frac{A_t - \bar{A}}{\sigma_A + \varepsilon_0}
     normalized = (advantages - mean) / (std + EPS_0)
@@ -136,6 +136,6 @@ def standardize(advantages: Tensor) -> Tensor:
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
     """Share of the returns' variance that the values explain: 1 is perfect, 0 is no better than a constant."""
-    # LaTeX: EV = 1 - \frac{\operatorname{Var}(G_t - V_t)}{\operatorname{Var}(G_t) + \varepsilon_0}
+    # LaTeX: EV = 1 - \frac{\operatorname{Var}_t(G_t - V_t)}{\operatorname{Var}_t(G_t) + \varepsilon_0}
     explained = 1 - (returns - values).var(correction=0) / (returns.var(correction=0) + EPS_0)
     return explained

@@ -14,7 +14,7 @@ def combine_moments(mean: Tensor, var: Tensor, count: Tensor, batch: Tensor) -> 
     new_count = count + n
     # LaTeX: \mu'_j = \mu_j + \frac{n}{c'} \Delta_j
     new_mean = mean + n / new_count * delta
-    # LaTeX: v'_j = \frac{c v_j + n \operatorname{Var}(x)_j + \frac{c n}{c'} \Delta_j^2}{c'}
+    # LaTeX: v'_j = \frac{c v_j + n \bar{v}_j + \frac{c n}{c'} \Delta_j^2}{c'}
     new_var = (count * var + n * batch_var + count * n / new_count * delta**2) / new_count
     return new_mean, new_var, new_count
 

@@ -280,8 +280,8 @@ class MPOAgent(OffPolicyAgent):
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         if self.config.mstep_kl_epsilon_std is None:
             numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
-        # LaTeX: \beta = \frac{\beta_\pi}{\max(1, M)}
-        numbers["policy_lr"] = self.config.policy_lr / max(1, self.config.m_steps)
+        # LaTeX: \beta = \frac{\beta_\pi}{M}
+        numbers["policy_lr"] = self.config.policy_lr / self.config.m_steps
         period = torch.tensor(self.config.target_networks_update_period, device=self.device)
         return {**as_tensors(numbers, self.state["policy"]), "target_networks_update_period": period}
 

@@ -63,11 +63,14 @@ class Improvement:
             samples |= self.solved_temperatures(samples, hyper)
         temperatures = self.multipliers(state["duals"], samples)
         psi = weights(q, temperatures["temperature"])
+        kl = weights_kl(psi)
         # LaTeX: \mathrm{KL}_{rel} = \frac{1}{\epsilon_\eta} D_\psi
-        relative_kl = weights_kl(psi) / hyper["kl_epsilon"]
+        relative_kl = kl / hyper["kl_epsilon"]
         samples["weights"] = psi
         if self.penalized:
-            samples["weights"] = psi + weights(excess, temperatures["penalty_temperature"])
+            penalty_psi = weights(excess, temperatures["penalty_temperature"])
+            # LaTeX: \psi'_{b,i} = \psi_{b,i} + \psi_{b,i}^{bounds}
+            samples["weights"] = psi + penalty_psi
         return samples, {
             "kl/q_pi": relative_kl,
             "entropy": weights_entropy(psi),
@@ -117,6 +120,7 @@ class Improvement:
         if self.penalized:
             extra = temperature_loss(samples["excess"], prices["penalty_temperature"], hyper["epsilon_penalty"])
             metrics["loss/dual_penalty"] = extra
+            # LaTeX: \mathcal{L}'_{dual} = \mathcal{L}_{dual} + \mathcal{L}_{bounds}
             loss = loss + extra
         return loss, {**metrics, "loss/dual": loss}
 

@@ -13,27 +13,27 @@ def log_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_ratio: Tensor) -> Tensor:
     """The policy's loss (Schulman et al. 2017, eq. 7): no gain from moving the ratio out of the clip range.  []"""
-    # LaTeX: \mathcal{L}_{pg}^{(1)} = -\hat{A}_t \rho_t
+    # LaTeX: \mathcal{L}_t^{(1)} = -\hat{A}_t \rho_t
     unclipped = -advantages * ratio
-    # LaTeX: \mathcal{L}_{pg}^{(2)} = -\hat{A}_t \operatorname{clip}(\rho_t, 1 - \epsilon_{clip}, 1 + \epsilon_{clip})
+    # LaTeX: \mathcal{L}_t^{(2)} = -\hat{A}_t \operatorname{clip}(\rho_t, 1 - \epsilon_{clip}, 1 + \epsilon_{clip})
     clipped = -advantages * torch.clamp(ratio, 1 - clip_ratio, 1 + clip_ratio)
-    # LaTeX: \mathcal{L}_{pg} = \mathbb{E}_t[\max(\mathcal{L}_{pg}^{(1)}, \mathcal{L}_{pg}^{(2)})]
+    # LaTeX: \mathcal{L}_{pg} = \mathbb{E}_t[\max(\mathcal{L}_t^{(1)}, \mathcal{L}_t^{(2)})]
     loss = torch.maximum(unclipped, clipped).mean()
     return loss
 
 
 def value_loss(values: Tensor, returns: Tensor) -> Tensor:
     """Half the mean squared error of the values.  []"""
-    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V_\theta - G_t)^2]
+    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V_\theta(s_t) - G_t)^2]
     loss = 0.5 * ((values - returns) ** 2).mean()
     return loss
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: Tensor) -> Tensor:
     """The worse of the value and of its change clipped to the clip range.  []"""
-    # LaTeX: V^{clip} = V_{old} + \operatorname{clip}(V_\theta - V_{old}, -\epsilon_{clip}, \epsilon_{clip})
+    # LaTeX: V_t^{clip} = V_{old}(s_t) + \operatorname{clip}(V_\theta(s_t) - V_{old}(s_t), -\epsilon_{clip}, \epsilon_{clip})
     clipped = old_values + torch.clamp(values - old_values, -clip_ratio, clip_ratio)
-    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[\max((V_\theta - G_t)^2, (V^{clip} - G_t)^2)]
+    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[\max((V_\theta(s_t) - G_t)^2, (V_t^{clip} - G_t)^2)]
     loss = 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2).mean()
     return loss
 

@@ -10,7 +10,9 @@ from minerva.utils.optim import OptimizerType
 
 def selection_size(topk_fraction: float, rows: int) -> int:
     """k: how many of the rows enter the E-step; 29 of 100 for 0.29, whose product is a little less in floats."""
-    return int(topk_fraction * rows + 1e-9)
+    # LaTeX: k = \lfloor f n + 10^{-9} \rfloor
+    k = int(topk_fraction * rows + 1e-9)
+    return k
 
 
 @dataclass(frozen=True)

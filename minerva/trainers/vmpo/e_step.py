@@ -31,13 +31,15 @@ def e_step(
     used = after if config.temperature == "solved" else before
     score = scores(rows["advantages"], rows["restarting"], used)
     weights, _ = log_partition(score, rows["counted"], rows["importance"])
+    # LaTeX: \tau = \min_{t \in S} s_t
+    threshold = torch.where(rows["selected"] > 0, score, torch.inf).min()
     metrics = {
         "vmpo/dual_loss": dual_loss,
         "vmpo/epsilon_eta": hyper["epsilon_eta"],
         "vmpo/temperature_raw": after,
         "vmpo/adv_std_over_temperature": rows["advantages"].std(correction=0) / after,
         "vmpo/selected_frac": rows["selected"].mean(),
-        "vmpo/threshold": torch.where(rows["selected"] > 0, score, torch.inf).min(),
+        "vmpo/threshold": threshold,
         "vmpo/ess": effective_sample_size(weights),
         "vmpo/restarting_frac": 1 - batch["restarting_weights"].mean(),
         "vmpo/importance_mean": rows["importance"].mean(),

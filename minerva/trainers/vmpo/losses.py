@@ -46,6 +46,7 @@ def top_rows(score: Tensor, restarting: Tensor, k: int) -> Tensor:
     valid = restarting > 0
     ranked = torch.where(valid, score, -torch.inf)
     order = torch.sort(ranked, descending=True, stable=True).indices
+    # LaTeX[prose "a choice by rank is no arithmetic; tests/trainers/vmpo/test_vmpo_e_step.py checks it"]: S = \operatorname{Top}_k(s_t)
     first = torch.zeros_like(score).scatter(0, order[:k], 1.0)
     return torch.where(valid, first, 0.0)
 
@@ -114,7 +115,7 @@ def divergences(mean: Tensor, log_std: Tensor, old_mean: Tensor, old_log_std: Te
 
 def mean_over(rows: Tensor, selected: Tensor) -> Tensor:
     """Mean over the selected rows; the others may hold anything.  []"""
-    # LaTeX: \bar{x} = \frac{\sum_{t \in S} x_t}{\sum_t m_t}
+    # LaTeX: \bar{x} = \mathbb{E}_{t \in S}[x_t]
     mean = torch.where(selected > 0, rows, 0.0).sum() / selected.sum()
     return mean
 
@@ -137,8 +138,8 @@ def constraint_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
     alpha_mu, alpha_sigma = multipliers.unbind()
     kl_mu, kl_sigma = kls.unbind()
     epsilon_mu, epsilon_sigma = bounds.unbind()
-    # LaTeX: \mathcal{L}_\alpha = \alpha_\mu (\epsilon_\mu - D_\mu) + \alpha_\sigma (\epsilon_\sigma - D_\sigma)
-    loss = alpha_mu * (epsilon_mu - kl_mu) + alpha_sigma * (epsilon_sigma - kl_sigma)
+    # LaTeX: \mathcal{L}_\alpha = \alpha_\mu (\epsilon_\mu - \operatorname{sg}(D_\mu)) + \alpha_\sigma (\epsilon_\sigma - \operatorname{sg}(D_\sigma))
+    loss = alpha_mu * (epsilon_mu - kl_mu.detach()) + alpha_sigma * (epsilon_sigma - kl_sigma.detach())
     return loss
 
 
@@ -146,10 +147,10 @@ def penalized(nll: Tensor, multipliers: Tensor, kls: Tensor) -> tuple[Tensor, Te
     """The policy's loss and what the two constraints add to it.  [], [2], [2] -> []"""
     alpha_mu, alpha_sigma = multipliers.unbind()
     kl_mu, kl_sigma = kls.unbind()
-    # LaTeX: P_\mu = \alpha_\mu D_\mu
-    mean_penalty = alpha_mu * kl_mu
-    # LaTeX: P_\sigma = \alpha_\sigma D_\sigma
-    std_penalty = alpha_sigma * kl_sigma
+    # LaTeX: P_\mu = \operatorname{sg}(\alpha_\mu) D_\mu
+    mean_penalty = alpha_mu.detach() * kl_mu
+    # LaTeX: P_\sigma = \operatorname{sg}(\alpha_\sigma) D_\sigma
+    std_penalty = alpha_sigma.detach() * kl_sigma
     # LaTeX: \mathcal{L}_\pi = \mathcal{L}_\pi^{NLL} + P_\mu + P_\sigma
     loss = nll + mean_penalty + std_penalty
     return loss, mean_penalty, std_penalty

@@ -1,0 +1,94 @@
+"""`python -m mathdoc check PACKAGE` and `python -m mathdoc build PACKAGE OUT`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mathdoc.check import Report, check, lost_levels, write_baseline, write_records
+from mathdoc.pages.build import build
+from mathdoc.problem import MathdocError
+from mathdoc.settings import Settings, find_settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if every formula holds, 1 if one does not, 2 if the call itself is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        given = {"notation": options.notation, "exercises": options.exercises, "baseline": options.baseline}
+        settings = find_settings(options.package, **given)
+        return int(options.verb(settings, options))
+    except MathdocError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("mathdoc", description="Formulas beside the code, and checked.")
+    verbs = parser.add_subparsers(required=True, metavar="check | build")
+    checking = verbs.add_parser("check", help="check every `# LaTeX:` marker of a package against its line")
+    building = verbs.add_parser("build", help="write the package's pages as Markdown")
+    checking.set_defaults(verb=_check)
+    building.set_defaults(verb=_build)
+    for verb in (checking, building):
+        verb.add_argument("package", metavar="PACKAGE", help="folder or import name")
+        verb.add_argument("--notation", type=Path, help="folder of the notation tables")
+        verb.add_argument("--exercises", type=Path, help="file with run(dtype, seed)")
+        verb.add_argument("--baseline", type=Path, help="file with the level each formula has reached")
+    checking.add_argument("--json", type=Path, help="write what was found about each formula here")
+    checking.add_argument("--update-baseline", action="store_true", help="take over the levels of this run")
+    building.add_argument("out", metavar="OUT", type=Path)
+    building.add_argument("--no-check", action="store_true", help="leave out level 3: pages come without badges")
+    building.add_argument("--rendered", action="store_true", help="formulas as HTML and MathML instead of $$ blocks")
+    building.add_argument("--pages", type=Path, help="folder of hand-written pages to add")
+    building.add_argument("--source-url", default="", help="where files can be read: {path} and {line} are filled in")
+    return parser
+
+
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    report = check(settings)
+    if options.json:
+        write_records(report, options.json)
+    for problem in report.problems:
+        print(problem, end="\n\n")
+    lost = [] if options.update_baseline else lost_levels(report)
+    for line in lost:
+        print(f"level lost: {line}. If that is meant: mathdoc check --update-baseline", file=sys.stderr)
+    if options.update_baseline and not report.problems:
+        write_baseline(report)
+    print(summary(report))
+    return 1 if report.problems or lost else 0
+
+
+def _build(settings: Settings, options: argparse.Namespace) -> int:
+    report = check(settings, truth=not options.no_check)
+    for problem in report.problems:
+        print(problem, end="\n\n")
+    build(report, options.out, rendered=options.rendered, source_url=options.source_url, pages=options.pages)
+    print(summary(report))
+    return 1 if report.problems else 0
+
+
+def summary(report: Report) -> str:
+    """How many formulas hold, module by module and in all."""
+    lines = []
+    for source in report.sources:
+        found = report.of(source.module)
+        if found:
+            held = sum(verdict.status in ("verified", "slack") for verdict in found)
+            killed = sum(verdict.rejected for verdict in found)
+            lines.append(f"  {source.module:32} {held:3} of {len(found):3} hold, {killed:4} mutants rejected")
+    total = len(report.verdicts)
+    held, slack, prose = (report.count(status) for status in ("verified", "slack", "prose"))
+    mutants = sum(verdict.mutants for verdict in report.verdicts)
+    rejected = sum(verdict.rejected for verdict in report.verdicts)
+    share = f"{100 * (held + slack) / total:.1f} %" if total else "none"
+    lines.append(
+        f"{total} formulas: {held} verified, {slack} with stated slack, {prose} prose ({share} hold); "
+        f"{rejected} of {mutants} mutants rejected; {len(report.problems)} problems; {report.seconds:.1f} s"
+    )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

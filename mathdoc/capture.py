@@ -1,0 +1,203 @@
+"""The values that marked lines see, caught by rewriting modules as they are imported, in the check run only.
+
+Before a marked statement each symbol on the right is evaluated and copied at once; after it, what was assigned. The
+package's files and its production code are not touched.
+"""
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from mathdoc.backend import NotAnArrayError, gradients, to_array
+from mathdoc.formula import Formula
+from mathdoc.named import Array
+from mathdoc.notation import Binding
+
+KEPT = 12
+"""Executions of a line that are kept: the first half, and of the later ones a random choice."""
+WITH_GRADIENTS = 3
+HOOK = "__mathdoc__"
+RETURNED = "__mathdoc_returned__"
+
+
+@dataclass
+class Sample:
+    """One execution of a line."""
+
+    values: dict[Binding, Array]
+    result: Array
+    weights: Array | None = None
+    gradients: dict[Binding, Array] = field(default_factory=dict)
+
+
+@dataclass
+class Probe:
+    """What is caught at one marker."""
+
+    formula: Formula
+    codes: dict[Binding, CodeType] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    runs: int = 0
+    skipped: int = 0
+    failure: str = ""
+
+    def __post_init__(self) -> None:
+        wanted = [*self.formula.bindings, *self.formula.others]
+        self.codes = {binding: compile(binding.var, "<notation>", "eval") for binding in wanted}
+
+
+class Recorder:
+    """The hooks that rewritten modules call."""
+
+    def __init__(self, formulas: Sequence[Formula]) -> None:
+        self.probes = [Probe(formula) for formula in formulas]
+        self.pending: dict[int, list[dict[Binding, Array] | None]] = {}
+        self.random = random.Random(0)
+        self.recording = False
+
+    def before(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
+        """Copy what the right-hand side reads."""
+        if self.recording:
+            self.pending.setdefault(number, []).append(self._read(self.probes[number], scope, local))
+
+    def after(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
+        """Copy what the statement assigned."""
+        if not self.recording or not self.pending.get(number):
+            return
+        values, probe = self.pending[number].pop(), self.probes[number]
+        if values is None:
+            return
+        probe.runs += 1
+        position = len(probe.samples) if len(probe.samples) < KEPT else self.random.randrange(probe.runs)
+        if position >= KEPT or (len(probe.samples) == KEPT and position < KEPT // 2):
+            return
+        target = RETURNED if probe.formula.marker.target == "return" else probe.formula.marker.target
+        try:
+            sample = Sample(values, to_array(eval(target, scope, local)))
+            if probe.formula.has_gradient and len(probe.samples) < WITH_GRADIENTS:
+                self._differentiate(probe.formula, sample, scope, local)
+        except NotAnArrayError:
+            probe.skipped += 1
+            return
+        probe.samples[position : position + 1] = [sample]
+
+    def _read(self, probe: Probe, scope: dict[str, Any], local: dict[str, Any]) -> dict[Binding, Array] | None:
+        values = {}
+        for binding, code in probe.codes.items():
+            try:
+                values[binding] = to_array(eval(code, scope, local))
+            except Exception as error:
+                if binding in probe.formula.others:
+                    continue
+                if isinstance(error, NotAnArrayError):
+                    probe.skipped += 1
+                else:
+                    probe.failure = f"`{binding.tex}` is `{binding.var}`, which is not there: {error}"
+                return None
+        return values
+
+    @staticmethod
+    def _differentiate(formula: Formula, sample: Sample, scope: dict[str, Any], local: dict[str, Any]) -> None:
+        names = {f"__leaf_{number}__": binding for number, binding in enumerate(formula.bindings)}
+        value = formula.marker.value
+        target = {formula.marker.target} - {"return"}
+        leaves = {name: binding.var for name, binding in names.items() if binding.var not in target}
+        found = gradients(value, leaves, scope, local) if value is not None else None
+        if found is not None:
+            sample.weights = found[0]
+            sample.gradients = {names[name]: slope for name, slope in found[1].items()}
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Calls of the hooks around marked statements."""
+
+    def __init__(self, numbers: dict[tuple[int, int], int]) -> None:
+        self.numbers = numbers
+
+    def visit(self, node: ast.AST) -> Any:
+        """The statement between two calls, if it is marked."""
+        number = self.numbers.get((node.lineno, node.col_offset)) if isinstance(node, ast.stmt) else None
+        if number is None:
+            return self.generic_visit(node)
+        before, after = _call("before", number), _call("after", number)
+        if isinstance(node, ast.Return) and node.value is not None:
+            kept = ast.Assign([ast.Name(RETURNED, ast.Store())], node.value)
+            statements: list[ast.stmt] = [before, kept, after, ast.Return(ast.Name(RETURNED, ast.Load()))]
+        else:
+            assert isinstance(node, ast.stmt)
+            statements = [before, node, after]
+        return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
+
+
+def _call(name: str, number: int) -> ast.stmt:
+    return ast.parse(f"{HOOK}.{name}({number}, globals(), locals())").body[0]
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a module with its marked statements rewritten; nothing is cached."""
+
+    def __init__(self, name: str, path: str, recorder: Recorder, numbers: dict[tuple[int, int], int]) -> None:
+        super().__init__(name, path)
+        self.recorder = recorder
+        self.numbers = numbers
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The rewritten module."""
+        tree = ast.parse(Path(self.path).read_text(), self.path)
+        return compile(_Rewriter(self.numbers).visit(tree), self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """With the hooks at hand."""
+        module.__dict__[HOOK] = self.recorder
+        super().exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.numbers: dict[str, dict[tuple[int, int], int]] = {}
+        for number, probe in enumerate(recorder.probes):
+            marker = probe.formula.marker
+            place = (marker.statement.lineno, marker.statement.col_offset)
+            self.numbers.setdefault(str(marker.path.resolve()), {})[place] = number
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A module with markers gets the rewriting loader."""
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        numbers = self.numbers.get(str(Path(spec.origin).resolve())) if spec and spec.origin else None
+        if spec is None or numbers is None or spec.origin is None:
+            return None
+        loader = _Loader(fullname, spec.origin, self.recorder, numbers)
+        return importlib.util.spec_from_file_location(
+            fullname, spec.origin, loader=loader, submodule_search_locations=spec.submodule_search_locations
+        )
+
+
+@contextmanager
+def rewriting(recorder: Recorder, package: Path) -> Iterator[None]:
+    """While it lasts, the package's modules are imported rewritten; afterwards they are forgotten."""
+    finder = _Finder(recorder)
+    root = str(package.resolve().parent)
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == package.name}
+    sys.meta_path.insert(0, finder)
+    sys.path.insert(0, root)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        sys.path.remove(root)
+        for name in [name for name in sys.modules if name.split(".")[0] == package.name]:
+            del sys.modules[name]
+        sys.modules.update(before)

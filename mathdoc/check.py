@@ -1,0 +1,160 @@
+"""The four levels over a whole package, and what they found."""
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mathdoc.capture import Probe, Recorder, rewriting
+from mathdoc.extract import Source, package_sources
+from mathdoc.formula import Formula, understand
+from mathdoc.notation import Notation, read_notation
+from mathdoc.problem import MathdocError, Problem
+from mathdoc.settings import Settings
+from mathdoc.verify import Verdict, verify
+
+PRECISIONS = ("float64", "float32")
+SEEDS = (0, 1, 2)
+RANK = {"verified": 2, "slack": 1, "prose": 0, "refused": -1}
+
+
+@dataclass
+class Report:
+    """Everything that was found."""
+
+    settings: Settings
+    sources: list[Source]
+    notations: dict[str, Notation]
+    verdicts: list[Verdict] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def count(self, status: str) -> int:
+        """How many formulas have this status."""
+        return sum(verdict.status == status for verdict in self.verdicts)
+
+    def of(self, module: str) -> list[Verdict]:
+        """The verdicts of one module, in the order of its lines."""
+        return [verdict for verdict in self.verdicts if verdict.formula.marker.module == module]
+
+
+def check(settings: Settings, *, truth: bool = True) -> Report:
+    """All levels; without `truth` the first three, which run nothing of the package."""
+    began, cpu = time.perf_counter(), time.process_time()
+    sources = package_sources(settings.package)
+    report = Report(settings, sources, {})
+    formulas: list[Formula] = []
+    for source in sources:
+        notation = read_notation(settings.notation, source.module)
+        report.notations[source.module] = notation
+        found, problems = understand(source, notation)
+        formulas += found
+        report.problems += problems
+    report.problems += _stray_tables(settings, report)
+    if truth:
+        probes = {precision: run(settings, formulas, precision) for precision in PRECISIONS}
+        for number, formula in enumerate(formulas):
+            report.verdicts.append(verify(formula, {p: probes[p][number] for p in PRECISIONS}))
+    else:
+        report.verdicts = [Verdict(formula) for formula in formulas]
+    for verdict in report.verdicts:
+        report.problems += verdict.problems
+    report.seconds, report.cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
+    return report
+
+
+def run(settings: Settings, formulas: Sequence[Formula], precision: str) -> list[Probe]:
+    """The exercises, once for each seed, with the package rewritten to be watched."""
+    recorder = Recorder(formulas)
+    if any(formula.tree is not None for formula in formulas):
+        with rewriting(recorder, settings.package):
+            exercises = _load(settings.exercises)
+            recorder.recording = True
+            for seed in SEEDS:
+                exercises.run(precision, seed)
+    return recorder.probes
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise MathdocError(f"{path} is not there: it runs the marked lines with small data, def run(dtype, seed).")
+    spec = importlib.util.spec_from_file_location("mathdoc_exercises", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mathdoc_exercises"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _stray_tables(settings: Settings, report: Report) -> list[Problem]:
+    """Tables of modules that have no marker."""
+    marked = {source.module for source in report.sources if source.markers} | {"shared"}
+    tables = sorted(settings.notation.glob("*.toml")) if settings.notation.is_dir() else []
+    return [Problem(path, 1, 0, "this table belongs to no module with markers", level=2) for path in tables
+            if path.stem not in marked]  # fmt: skip
+
+
+# --- what is written down ---------------------------------------------------------------------------------------
+
+
+def records(report: Report) -> list[dict[str, Any]]:
+    """Each formula's id, place, level, samples, error and mutants."""
+    return [_record(verdict, report.settings.root) for verdict in report.verdicts]
+
+
+def _record(verdict: Verdict, root: Path) -> dict[str, Any]:
+    formula = verdict.formula
+    marker = formula.marker
+    symbols = [{"tex": b.tex, "var": b.var, "axes": list(b.axes or ()), "meaning": b.text} for b in formula.bindings]
+    return {
+        "id": formula.id,
+        "file": str(marker.path.resolve().relative_to(root.resolve())),
+        "line": marker.statement.lineno,
+        "tex": marker.tex,
+        "left": {"tex": formula.left.tex, "var": formula.left.var, "axes": list(formula.left.axes or ())},
+        "symbols": symbols,
+        "status": verdict.status,
+        "level": 3 if RANK[verdict.status] > 0 else 1 if formula.tree is None else 2,
+        "samples": verdict.samples,
+        "error": {name: float(f"{value:.2g}") for name, value in verdict.error.items()},
+        "mutants": verdict.mutants,
+        "rejected": verdict.rejected,
+        "gradient": None if verdict.gradient is None else float(f"{verdict.gradient:.2g}"),
+        "slack": marker.slack,
+        "reason": marker.reason,
+    }
+
+
+def write_records(report: Report, path: Path) -> None:
+    """`formulas.json`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(records(report), indent=1, ensure_ascii=False) + "\n")
+
+
+def write_baseline(report: Report) -> None:
+    """The level that each formula has reached: what a later check may not fall below."""
+    levels = {verdict.formula.id: verdict.status for verdict in report.verdicts}
+    report.settings.baseline.write_text(json.dumps(levels, indent=1, sort_keys=True) + "\n")
+
+
+def lost_levels(report: Report) -> list[str]:
+    """Formulas that the baseline knows at a higher level, or that are gone or new."""
+    path = report.settings.baseline
+    if not path.is_file():
+        return []
+    before: dict[str, str] = json.loads(path.read_text())
+    now = {verdict.formula.id: verdict.status for verdict in report.verdicts}
+    lost = [f"{name} was {before[name]} and is gone" for name in before if name not in now]
+    lost += [
+        f"{name} was {before[name]} and is {status}"
+        for name, status in now.items()
+        if RANK[status] < RANK[before.get(name, status)]
+    ]
+    lost += [f"{name} is new" for name in now if name not in before]
+    return lost

@@ -1,0 +1,170 @@
+"""Level 0: each marker and the one statement it belongs to, found by the syntax tree.
+
+A marker stands alone on the line directly above a statement, or at the end of the statement's first line:
+
+    # LaTeX: y = a x + b
+    # LaTeX[slack=1e-6 "why it is not exact"]: y = a x + b
+    # LaTeX[slack float32=1e-4 "why single precision is not enough"]: y = a x + b
+    # LaTeX[prose "why it is not checked"]: y = a x + b
+"""
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mathdoc.problem import MathdocError, Problem
+
+MARKER = re.compile(
+    r"#\s*LaTeX(?:\[(?:(?P<prose>prose)|slack(?: (?P<precision>float64|float32))?=(?P<slack>[0-9.e+-]+))"
+    r'\s*"(?P<reason>[^"]+)"\])?:\s*'
+)
+ALMOST = re.compile(r"#\s*latex\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A formula and its statement."""
+
+    path: Path
+    module: str
+    scope: str
+    """The function it is in, with its classes: `PPOAgent.loss`; empty at module level."""
+    line: int
+    """Line of the marker."""
+    column: int
+    """Column at which the formula's text begins."""
+    tex: str
+    statement: ast.stmt
+    slack: dict[str, float] = field(default_factory=dict)
+    """How far formula and line may differ, relatively, by precision; empty: no farther than rounding explains."""
+    reason: str = ""
+    prose: bool = False
+
+    @property
+    def target(self) -> str:
+        """What the statement assigns, as Python; `return` for a returned value."""
+        node = self.statement
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            return ast.unparse(node.targets[0])
+        if isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+            return ast.unparse(node.target)
+        return "return" if isinstance(node, ast.Return) else ""
+
+    @property
+    def value(self) -> ast.expr | None:
+        """The expression that the statement computes."""
+        return getattr(self.statement, "value", None)
+
+    def problem(self, message: str, start: int = 0, end: int = 0, *, hint: str = "", level: int) -> Problem:
+        """A fault at an offset of the formula."""
+        width = max(1, (end or len(self.tex)) - start)
+        return Problem(self.path, self.line, self.column + start, message, hint, width, level)
+
+
+@dataclass
+class Source:
+    """A module: its text, its syntax, its markers."""
+
+    path: Path
+    module: str
+    text: str
+    tree: ast.Module
+    markers: list[Marker] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def package_sources(package: Path) -> list[Source]:
+    """Every module of a package, in the order of their names. Module names leave out the package's own."""
+    paths = sorted(package.rglob("*.py"))
+    if not paths:
+        raise MathdocError(f"{package} holds no Python files: name the folder of a package.")
+    return [read_source(path, _module_name(package, path)) for path in paths]
+
+
+def read_source(path: Path, module: str) -> Source:
+    """One module with its markers."""
+    text = path.read_text()
+    source = Source(path, module, text, ast.parse(text, str(path)))
+    statements = _statements(source.tree)
+    for comment, found in _comments(source):
+        statement = _owner(source, comment, statements)
+        if statement is not None:
+            start = comment.start[1] + found.end()
+            loose = [found["precision"]] if found["precision"] else ["float64", "float32"]
+            slack = {precision: float(found["slack"]) for precision in loose} if found["slack"] else {}
+            about = (slack, found["reason"] or "", bool(found["prose"]))
+            tex = comment.string[found.end() :].strip()
+            node, scope = statement
+            source.markers.append(Marker(path, module, scope, comment.start[0], start, tex, node, *about))
+    _refuse_seconds(source)
+    return source
+
+
+def _module_name(package: Path, path: Path) -> str:
+    parts = path.relative_to(package).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or package.name
+
+
+def _comments(source: Source) -> list[tuple[tokenize.TokenInfo, re.Match[str]]]:
+    """Comments that are markers; what only looks like one is a problem."""
+    found = []
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        match = MARKER.match(token.string)
+        if match:
+            found.append((token, match))
+        elif ALMOST.match(token.string):
+            message = 'this is almost a marker: write `# LaTeX: ...` or `# LaTeX[prose "reason"]: ...`'
+            source.problems.append(Problem(source.path, *token.start, message))
+    return found
+
+
+def _statements(tree: ast.Module) -> list[tuple[ast.stmt, str]]:
+    """All statements with the function each is in."""
+    found: list[tuple[ast.stmt, str]] = []
+
+    def walk(node: ast.AST, scope: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                found.append((child, scope))
+            named = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            walk(child, f"{scope}.{child.name}".lstrip(".") if named else scope)  # type: ignore[attr-defined]
+
+    walk(tree, "")
+    return found
+
+
+def _owner(
+    source: Source, comment: tokenize.TokenInfo, statements: list[tuple[ast.stmt, str]]
+) -> tuple[ast.stmt, str] | None:
+    """The statement that a marker belongs to; None, with a problem noted, if there is none."""
+    line, column = comment.start
+    alone = not comment.line[:column].strip()
+    first = line + 1 if alone else line
+    inside = [s for s, _ in statements if not hasattr(s, "body") and s.lineno < line <= (s.end_lineno or 0)]
+    owners = [(s, scope) for s, scope in statements if s.lineno == first and not inside]
+    message = ""
+    if inside:
+        message = "this marker stands inside a statement: move it to the line above the statement's first"
+    elif not owners:
+        message = "this marker stands over nothing: it belongs on the line directly above a statement"
+    elif hasattr(owners[-1][0], "body"):
+        message = "this marker stands over a block: it belongs to one plain statement"
+    if message:
+        source.problems.append(Problem(source.path, line, column, message, width=len(comment.string)))
+        return None
+    return owners[-1]
+
+
+def _refuse_seconds(source: Source) -> None:
+    """A statement has one marker."""
+    seen: set[int] = set()
+    for marker in list(source.markers):
+        if id(marker.statement) in seen:
+            source.problems.append(marker.problem("this statement has a marker already", level=0))
+            source.markers.remove(marker)
+        seen.add(id(marker.statement))

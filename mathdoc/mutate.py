@@ -1,0 +1,147 @@
+"""Automatic mutants of a formula: each is wrong in one place, and a check that means something rejects it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mathdoc.tree import (
+    Call,
+    Index,
+    Indicator,
+    Member,
+    Node,
+    Number,
+    Position,
+    Power,
+    Product,
+    Quotient,
+    Reduce,
+    Sum,
+    Use,
+    replaced,
+    walk,
+)
+
+OPPOSITE = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"}
+OTHER_KIND = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "prod": "sum", "var": "std", "std": "var"}
+
+
+EXCHANGED = "two indices exchanged"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed tree, and what was changed."""
+
+    tree: Node
+    what: str
+    span: tuple[int, int]
+
+
+Change = tuple[Node, str] | tuple[Node, str, Node]
+"""A node for the old one, what was changed, and where, if that is only a part of the node."""
+
+
+def mutants(tree: Node) -> list[Mutant]:
+    """Every formula that differs from this one in a single place."""
+    uses = list({node.binding: node for node in walk(tree) if isinstance(node, Use)}.values())
+    found = []
+    for node in walk(tree):
+        for new, what, *place in _changes(node, uses):
+            if what == EXCHANGED and _renames(tree, node):
+                continue
+            found.append(Mutant(replaced(tree, node, new), what, place[0].span if place else node.span))
+    return found
+
+
+def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
+    if isinstance(node, Sum):
+        yield from _sums(node)
+    elif isinstance(node, Product):
+        for at, factor in enumerate(node.factors):
+            if not _one(factor):
+                yield _product(node, at), "a factor dropped", factor
+    elif isinstance(node, Quotient):
+        yield node.top, "a denominator dropped"
+        if not (isinstance(node.top, Number) and node.top.value == 1):
+            yield replace(node, top=Number(1.0)), "a numerator dropped"
+    elif isinstance(node, Power):
+        yield node.base, "an exponent dropped"
+    elif isinstance(node, Number):
+        yield replace(node, value=node.value + 1), "a number changed"
+    elif isinstance(node, Call):
+        yield from _calls(node)
+    elif isinstance(node, Reduce):
+        yield from _reductions(node)
+    elif isinstance(node, Indicator):
+        yield replace(node, relation=OPPOSITE[node.relation]), "a comparison turned round"
+        yield Number(1.0), "an indicator dropped"
+    elif isinstance(node, Member):
+        yield Number(1.0), "a set dropped"
+    elif isinstance(node, Position):
+        yield Number(1.0), "a position dropped"
+    elif isinstance(node, Use):
+        yield from _symbols(node, uses)
+
+
+def _renames(tree: Node, node: Node) -> bool:
+    """Whether exchanging a symbol's indices only renames them: both are summed alike, and nothing else has them."""
+    assert isinstance(node, Use)
+    letters = {index.letter for index in node.indices[:2]}
+    others = [n for n in walk(tree) if isinstance(n, Use) and n is not node and letters & {i.letter for i in n.indices}]
+    over = [n for n in walk(tree) if isinstance(n, Reduce) and n.letter in letters]
+    return not others and len(over) == 2 and over[0].kind == over[1].kind and not over[0].below + over[1].below
+
+
+def _one(node: Node) -> bool:
+    return isinstance(node, Number) and node.value == 1
+
+
+def _product(node: Product, without: int) -> Node:
+    rest = tuple(factor for at, factor in enumerate(node.factors) if at != without)
+    return rest[0] if len(rest) == 1 else replace(node, factors=rest)
+
+
+def _sums(node: Sum) -> Iterator[Change]:
+    for at, changed in enumerate(node.terms):
+        signs = tuple(-sign if k == at else sign for k, sign in enumerate(node.signs))
+        yield replace(node, signs=signs), "the other sign", changed
+        if len(node.terms) > 1:
+            terms = tuple(term for k, term in enumerate(node.terms) if k != at)
+            kept = tuple(sign for k, sign in enumerate(node.signs) if k != at)
+            yield replace(node, terms=terms, signs=kept), "a term dropped", changed
+
+
+def _calls(node: Call) -> Iterator[Change]:
+    for argument in node.arguments[: 1 if node.function == "clip" else None]:
+        yield argument, f"{node.function} dropped"
+    if node.function in ("max", "min"):
+        yield replace(node, function=OTHER_KIND[node.function]), "max and min exchanged"
+    if node.function == "clip":
+        x, low, high = node.arguments
+        yield Call("max", (x, low)), "an upper end dropped"
+        yield Call("min", (x, high)), "a lower end dropped"
+
+
+def _reductions(node: Reduce) -> Iterator[Change]:
+    yield replace(node, kind=OTHER_KIND[node.kind]), f"a {OTHER_KIND[node.kind]} for the {node.kind} over {node.letter}"
+    yield node.body, f"a {node.kind} over {node.letter} dropped"
+    if node.member is not None:
+        yield replace(node, member=None), "a set dropped"
+    if node.below:
+        yield replace(node, or_equal=not node.or_equal), "a limit moved by one"
+
+
+def _symbols(node: Use, uses: list[Use]) -> Iterator[Change]:
+    for at, index in enumerate(node.indices):
+        if index.shift:
+            plain = (*node.indices[:at], Index(index.axis, index.letter), *node.indices[at + 1 :])
+            yield replace(node, indices=plain), "a shift dropped"
+    if len(node.indices) > 1:
+        first, second, *rest = node.indices
+        swapped = (Index(first.axis, second.letter, second.shift), Index(second.axis, first.letter, first.shift))
+        yield replace(node, indices=(*swapped, *rest)), EXCHANGED
+    for other in uses:
+        same_axes = {i.letter for i in other.indices} == {i.letter for i in node.indices}
+        if other.binding is not node.binding and same_axes:
+            yield replace(other, span=node.span), f"`{other.binding.tex}` written for `{node.binding.tex}`"
+            break

@@ -1,0 +1,188 @@
+"""Level 2: what each symbol stands for. One table per module, which is also the glossary and the hover text.
+
+    [axes]
+    t = "time step"
+
+    [symbols]                                    # for every function of the module
+    '\\gamma' = { var = "gamma", text = "discount" }
+
+    [functions.gae]                              # for one function
+    'r_t' = { var = "rewards", axes = "t e", text = "reward" }
+    'A_{t+1}' = { var = "advantage", axes = "e", when = "before", text = "advantage of the next step" }
+
+`var` is a name, an attribute, an index or a call: never arithmetic. `axes` names the array's dimensions from left to
+right; those whose letter is written in the symbol may be written with another letter or a shift in a formula. `...`
+stands for any number of dimensions, and an axis written `k?` may be missing. A formula's left-hand side binds itself
+for the formulas after it; a table may give it axes and a meaning, and no `var`.
+"""
+
+import ast
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mathdoc.lexer import Token, tokens
+from mathdoc.problem import MathdocError, Problem
+
+FIELDS = {"var", "axes", "text", "when"}
+SHARED = "shared.toml"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in a pattern where an index is written."""
+
+    axis: str
+
+
+@dataclass(eq=False)
+class Binding:
+    """A symbol and the Python expression it stands for."""
+
+    tex: str
+    var: str
+    axes: tuple[str, ...] | None
+    """The dimensions in order; None: one per free index, in the order that the sizes tell."""
+    text: str = ""
+    when: str = ""
+    scope: str = ""
+    line: int = 0
+    assigned: bool = False
+    """Bound by a formula's left-hand side."""
+    letters: frozenset[str] = frozenset()
+    pattern: tuple[Token | Slot, ...] = ()
+    used: bool = False
+
+    def __post_init__(self) -> None:
+        if self.axes is not None:
+            self.letters = frozenset(axis.rstrip("?") for axis in self.axes)
+        self.pattern = make_pattern(self.tex, self.letters)
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The axes whose letter is written in the symbol."""
+        return frozenset(item.axis for item in self.pattern if isinstance(item, Slot))
+
+
+@dataclass
+class Notation:
+    """A module's table."""
+
+    path: Path
+    axes: dict[str, str] = field(default_factory=dict)
+    symbols: dict[str, dict[str, Binding]] = field(default_factory=dict)
+    """By scope ("" for the whole module), then by symbol."""
+    meanings: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def visible(self, scope: str) -> dict[str, Binding]:
+        """What a function sees: its own entries first, then those of the module."""
+        found = dict(self.symbols.get("", {}))
+        parts = scope.split(".") if scope else []
+        for depth in range(1, len(parts) + 1):
+            found |= self.symbols.get(".".join(parts[:depth]), {})
+        return found
+
+    def meaning(self, tex: str) -> str:
+        """What the tables say of a symbol that a formula binds."""
+        return self.meanings.get(normal(tex), "")
+
+
+def normal(tex: str) -> str:
+    """A symbol's text in one spelling, to compare by."""
+    return " ".join(token.text for token in tokens(tex))
+
+
+def make_pattern(tex: str, letters: frozenset[str]) -> tuple[Token | Slot, ...]:
+    """The symbol's tokens, with slots where a letter of its axes is written in a script."""
+    return tuple(
+        Slot(token.text) if token.scripted and token.kind == "letter" and token.text in letters else token
+        for token in tokens(tex)
+    )
+
+
+def read_notation(folder: Path, module: str) -> Notation:
+    """The table of a module, with what is shared by all: axes and meanings."""
+    path = folder / f"{module}.toml"
+    notation = Notation(path)
+    shared, _ = _load(folder / SHARED)
+    table, text = _load(path)
+    notation.axes = {**shared.get("axes", {}), **table.get("axes", {})}
+    meanings = {**shared.get("meanings", {}), **table.get("meanings", {})}
+    notation.meanings = {normal(tex): meaning for tex, meaning in meanings.items()}
+    scopes: dict[str, dict[str, Any]] = {"": table.get("symbols", {}), **table.get("functions", {})}
+    for scope, entries in scopes.items():
+        for tex, entry in entries.items():
+            _add(notation, scope, tex, entry, _line_of(text, scope, tex))
+    unknown = sorted(table.keys() - {"axes", "symbols", "functions", "meanings"})
+    if unknown:
+        raise MathdocError(f"{path} has a table [{unknown[0]}]: known are axes, symbols, functions and meanings.")
+    return notation
+
+
+def _load(path: Path) -> tuple[dict[str, Any], str]:
+    if not path.is_file():
+        return {}, ""
+    text = path.read_text()
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise MathdocError(f"{path} cannot be read: {error}") from error
+
+
+def _add(notation: Notation, scope: str, tex: str, entry: dict[str, Any], line: int) -> None:
+    fault = _fault(notation, entry)
+    if fault:
+        notation.problems.append(Problem(notation.path, line, 0, f"`{tex}`: {fault}", width=len(tex) + 2, level=2))
+        return
+    text = entry.get("text") or notation.meaning(tex)
+    axes = tuple(entry["axes"].split()) if "axes" in entry else None if "var" not in entry else ()
+    symbols = notation.symbols.setdefault(scope, {})
+    if any(normal(tex) == normal(other) for other in symbols):
+        message = f"`{tex}` is defined twice in {scope or 'the module'}"
+        notation.problems.append(Problem(notation.path, line, 0, message, width=len(tex) + 2, level=2))
+    if not text:
+        message = f'`{tex}` has no meaning: add text = "..."'
+        notation.problems.append(Problem(notation.path, line, 0, message, width=len(tex) + 2, level=2))
+    symbols[tex] = Binding(tex, entry.get("var", ""), axes, text, entry.get("when", ""), scope, line)
+
+
+def _fault(notation: Notation, entry: Any) -> str:
+    """What is wrong with an entry, or nothing."""
+    if not isinstance(entry, dict) or entry.keys() - FIELDS:
+        return f"an entry has the fields {', '.join(sorted(FIELDS))}"
+    undefined = sorted({axis.rstrip("?") for axis in entry.get("axes", "").split()} - notation.axes.keys() - {"..."})
+    if undefined:
+        return f"the axis {undefined[0]} is not explained under [axes]"
+    if entry.get("when", "before") != "before":
+        return 'when can only be "before": the value before the statement'
+    return arithmetic(entry["var"]) if "var" in entry else ""
+
+
+def arithmetic(expression: str) -> str:
+    """Why a `var` is not allowed; empty if it is: a name, an attribute, an index, or a call of those."""
+    allowed = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Slice, ast.Tuple, ast.Call, ast.Load)
+    try:
+        body = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return f"{expression} is no Python expression"
+    if isinstance(body, ast.Constant):
+        return "a number stands in the formula itself, not behind a symbol"
+    for node in ast.walk(body):
+        negative = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+        if not isinstance(node, (*allowed, ast.USub)) and not negative:
+            return f"{expression} is arithmetic, which would hide in the table what the formula should say"
+    return ""
+
+
+def _line_of(text: str, scope: str, tex: str) -> int:
+    """Where an entry stands, for messages."""
+    escaped = tex.replace("\\", "\\\\")
+    inside = not scope
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip().startswith("["):
+            inside = line.strip().strip("[]").replace('"', "").replace("'", "") in (f"functions.{scope}", "symbols")
+        if inside and line.lstrip().startswith((f"'{tex}'", f'"{escaped}"', f"{tex} ")):
+            return number
+    return 1

@@ -1,0 +1,1 @@
+"""The pages, as Markdown that any static site can host."""

@@ -1,0 +1,165 @@
+"""A formula as a tree. Nodes are values: a mutant is a tree with one node replaced."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from mathdoc.notation import Binding
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Node:
+    """Base of all; `span` is the place in the formula's text."""
+
+    span: Span = field(default=(0, 0), compare=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Number(Node):
+    """A literal."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Index:
+    """How a symbol's axis is used: under which letter, and shifted by how many places."""
+
+    axis: str
+    letter: str
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Use(Node):
+    """A symbol of the notation."""
+
+    binding: Binding
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Position(Node):
+    """An index used as a number: the t of gamma^t."""
+
+    letter: str
+
+
+@dataclass(frozen=True)
+class Sum(Node):
+    """Terms with their signs."""
+
+    terms: tuple[Node, ...]
+    signs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Product(Node):
+    """Factors."""
+
+    factors: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Quotient(Node):
+    """A fraction, or `/`."""
+
+    top: Node
+    bottom: Node
+
+
+@dataclass(frozen=True)
+class Power(Node):
+    """A base with an exponent that is an expression."""
+
+    base: Node
+    exponent: Node
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """A function of one or more arguments, by its name in FUNCTIONS."""
+
+    function: str
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Member(Node):
+    """1 where the index is in the set, which is a mask."""
+
+    letter: str
+    mask: Use
+
+
+@dataclass(frozen=True)
+class Indicator(Node):
+    """1 where the relation holds."""
+
+    relation: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True)
+class Reduce(Node):
+    """A sum, product, mean, maximum, minimum or variance over an index.
+
+    With `member` only over the set; with `below` over the values of the index below another (`or_equal`: up to it).
+    """
+
+    kind: str
+    letter: str
+    body: Node
+    member: Use | None = None
+    below: str = ""
+    or_equal: bool = False
+
+
+def children(node: Node) -> list[Node]:
+    """The nodes directly below."""
+    found: list[Node] = []
+    for part in fields(node):
+        value = getattr(node, part.name)
+        if isinstance(value, Node):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += [item for item in value if isinstance(item, Node)]
+    return found
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def replaced(tree: Node, old: Node, new: Node) -> Node:
+    """The tree with this very node (not one that equals it) replaced."""
+    if tree is old:
+        return new
+    changes: dict[str, Any] = {}
+    for part in fields(tree):
+        value = getattr(tree, part.name)
+        if isinstance(value, Node):
+            changes[part.name] = replaced(value, old, new)
+        elif isinstance(value, tuple) and any(isinstance(item, Node) for item in value):
+            changes[part.name] = tuple(replaced(item, old, new) for item in value)
+    same = all(getattr(tree, name) is value or getattr(tree, name) == value for name, value in changes.items())
+    unchanged = same and not any(found is old for found in walk(tree))
+    return tree if unchanged or not changes else replace(tree, **changes)
+
+
+def free_axes(node: Node) -> frozenset[str]:
+    """The letters that the value still depends on."""
+    if isinstance(node, Use):
+        return frozenset(index.letter for index in node.indices)
+    if isinstance(node, Position):
+        return frozenset((node.letter,))
+    below = frozenset[str]().union(*(free_axes(child) for child in children(node)))
+    if isinstance(node, Reduce):
+        return below - {node.letter} | ({node.below} if node.below else frozenset())
+    return below

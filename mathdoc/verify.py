@@ -1,0 +1,296 @@
+"""Level 3: is the right-hand side, evaluated on what the line saw, what the line computed? And does a pass mean it?"""
+
+from dataclasses import dataclass, field
+from itertools import permutations
+
+import numpy as np
+
+from mathdoc.capture import Probe, Sample
+from mathdoc.evaluate import Evaluation
+from mathdoc.formula import Formula
+from mathdoc.gradient import gradient_difference
+from mathdoc.mutate import Mutant, mutants
+from mathdoc.named import Array, Named, arranged
+from mathdoc.notation import Binding
+from mathdoc.problem import FormulaError, Problem
+from mathdoc.repair import repair
+from mathdoc.tree import Call, Indicator, Member, Node, Reduce, walk
+
+RELATIVE = {"float64": 1e-9, "float32": 2e-5}
+ABSOLUTE = {"float64": 1e-12, "float32": 1e-6}
+
+DIFFERENT = 1e-4
+"""Gradients that differ by more, relatively, are not the same; a stop-gradient more or less changes them far more."""
+
+BOTH_SIDES = {
+    "max": {"left", "right"},
+    "min": {"left", "right"},
+    "clip": {"inside", "at the lower end", "at the upper end"},
+}
+
+
+@dataclass
+class Verdict:
+    """What the check of one formula found."""
+
+    formula: Formula
+    status: str = "prose"
+    """verified, slack, prose or refused."""
+    samples: dict[str, int] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
+    mutants: int = 0
+    rejected: int = 0
+    gradient: float | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def verify(formula: Formula, probes: dict[str, Probe]) -> Verdict:
+    """All of level 3 for one formula, from what was caught at its line in each precision."""
+    verdict = Verdict(formula)
+    marker, tree = formula.marker, formula.tree
+    if tree is None:
+        return verdict
+    verdict.status = "refused"
+    for precision, probe in probes.items():
+        if not probe.samples:
+            reason = probe.failure or ("its values were no arrays" if probe.skipped else "the exercises never ran it")
+            verdict.problems.append(marker.problem(f"this line was not seen in {precision}: {reason}", level=3))
+            return verdict
+        try:
+            probe.samples = _settle_axes(formula, tree, probe.samples)
+            _compare(verdict, precision, tree, probe)
+        except FormulaError as error:
+            verdict.problems.append(marker.problem(error.message, error.start, error.end, hint=error.hint, level=3))
+        if verdict.problems:
+            return verdict
+    _guard(verdict, tree, probes["float64"].samples)
+    if not verdict.problems:
+        verdict.status = "slack" if marker.slack else "verified" if verdict.mutants else "prose"
+    return verdict
+
+
+def difference(
+    tree: Node, left: Binding, sample: Sample, precision: str, slack: dict[str, float] | None = None
+) -> float:
+    """The largest difference in units of what is allowed: above 1 is too much. A value that is not finite is one."""
+    value = Evaluation(sample.values).run(tree)
+    expected, found = _aligned(left, value, sample.result), sample.result
+    if not (np.all(np.isfinite(expected)) and np.all(np.isfinite(found))):
+        return np.inf
+    allowed = ABSOLUTE[precision] + max(RELATIVE[precision], (slack or {}).get(precision, 0.0)) * np.abs(found)
+    return float(np.max(np.abs(expected - found) / allowed, initial=0.0))
+
+
+def relative_error(tree: Node, left: Binding, sample: Sample, precision: str) -> float:
+    """The largest relative difference; what is small beside the absolute tolerance counts as that."""
+    return difference(tree, left, sample, precision) * RELATIVE[precision]
+
+
+def _aligned(left: Binding, value: Named, result: Array) -> Array:
+    """The formula's value with its axes in the order of the array that the line assigned."""
+    found = arranged(left.axes or (), result)
+    if found is None or set(found.axes) != set(value.axes):
+        names = set(found.axes) if found else set()
+        extra = sorted(set(value.axes) - names)
+        raise FormulaError(f"the index {extra[0]} is left free" if extra else "an index of the left-hand side is lost")
+    expected = value.over(found.axes)
+    if expected.shape != found.values.shape:
+        shape = _shape(found.axes, expected)
+        raise FormulaError(f"the formula's value has shape {shape}, and `{left.var}` has {result.shape}")
+    return expected.reshape(result.shape)
+
+
+def _shape(axes: tuple[str, ...], values: Array) -> str:
+    return "(" + ", ".join(f"{axis}={size}" for axis, size in zip(axes, values.shape, strict=True)) + ")"
+
+
+def _settle_axes(formula: Formula, tree: Node, samples: list[Sample]) -> list[Sample]:
+    """The order of the left-hand side's axes, told by the sizes; and the samples that tell anything."""
+    telling, why = [], ""
+    for sample in samples:
+        evaluation = Evaluation(sample.values)
+        value = evaluation.run(tree)
+        uninformative = _uninformative(tree, evaluation.sizes)
+        if uninformative:
+            why = uninformative
+            continue
+        telling.append(sample)
+        if formula.left.axes is None:
+            orders = [
+                order for order in permutations(sorted(formula.left.letters)) if _fits(order, value, sample.result)
+            ]
+            if len(orders) != 1:
+                shape = _shape(value.axes, value.values)
+                raise FormulaError(f"`{formula.left.var}` has shape {sample.result.shape}, the formula {shape}")
+            formula.left.axes = orders[0]
+    if not telling:
+        raise FormulaError(f"every exercise of this line shows too little: {why}")
+    return telling
+
+
+def _fits(order: tuple[str, ...], value: Named, result: Array) -> bool:
+    found = arranged(order, result)
+    return (
+        found is not None and set(found.axes) == set(value.axes) and value.over(found.axes).shape == found.values.shape
+    )
+
+
+def _uninformative(tree: Node, sizes: dict[str, int]) -> str:
+    """Why sizes like these could hide an exchanged axis."""
+    for letter, size in sizes.items():
+        alike = [other for other in sizes if other != letter and sizes[other] == size and _both(tree, letter, other)]
+        if alike:
+            return f"{letter} and {alike[0]} both run over {size} values"
+        if size < 2:
+            return f"{letter} runs over {size} value"
+    return ""
+
+
+def _both(tree: Node, one: str, other: str) -> bool:
+    """Two letters for one axis (as in a softmax) run over the same values and may be alike."""
+    axes: dict[str, set[tuple[Binding, str]]] = {}
+    for node in walk(tree):
+        for index in getattr(node, "indices", ()):
+            axes.setdefault(index.letter, set()).add((node.binding, index.axis))  # type: ignore[attr-defined]
+    limits = {(n.letter, n.below) for n in walk(tree) if isinstance(n, Reduce)}
+    if {(one, other), (other, one)} & limits:
+        return False
+    return not axes.get(one, set()) & axes.get(other, set())
+
+
+def _compare(verdict: Verdict, precision: str, tree: Node, probe: Probe) -> None:
+    formula = verdict.formula
+    marker = formula.marker
+    verdict.samples[precision] = len(probe.samples)
+    worst = max(probe.samples, key=lambda s: difference(tree, formula.left, s, precision, marker.slack))
+    verdict.error[precision] = max(relative_error(tree, formula.left, sample, precision) for sample in probe.samples)
+    if difference(tree, formula.left, worst, precision, marker.slack) > 1:
+        message, hint = _explained(formula, tree, worst, precision, probe)
+        verdict.problems.append(marker.problem(message, hint=hint, level=3))
+    if precision in marker.slack and verdict.error[precision] < 0.1 * RELATIVE[precision]:
+        verdict.problems.append(marker.problem("this formula is exact: take its slack away", level=3))
+
+
+def _explained(formula: Formula, tree: Node, sample: Sample, precision: str, probe: Probe) -> tuple[str, str]:
+    """Where formula and line differ most, and which small change would make them agree."""
+    value = Evaluation(sample.values).run(tree)
+    expected = _aligned(formula.left, value, sample.result)
+    gap = np.abs(expected - sample.result)
+    place = np.unravel_index(int(np.argmax(np.nan_to_num(gap, nan=np.inf))), gap.shape)
+    at = ", ".join(map(str, place))
+    error = relative_error(tree, formula.left, sample, precision)
+    message = (
+        f"the formula gives {expected[place]:.9g} and the line {sample.result[place]:.9g}"
+        f"{f' at [{at}]' if at else ''} (relative difference {error:.1e}, {precision})"
+    )
+    candidates = [s for s in probe.samples if s.values.keys() == sample.values.keys()]
+    found = repair(formula, tree, lambda t: all(_holds(t, formula.left, s, precision) for s in candidates), sample)
+    return message, found
+
+
+def _holds(tree: Node, left: Binding, sample: Sample, precision: str) -> bool:
+    try:
+        return difference(tree, left, sample, precision) <= 1
+    except (FormulaError, KeyError):
+        return False
+
+
+# --- guards: a pass must mean something -------------------------------------------------------------------------
+
+
+def _guard(verdict: Verdict, tree: Node, samples: list[Sample]) -> None:
+    marker = verdict.formula.marker
+    for message, span, hint in [
+        *_one_sided(tree, samples),
+        *_insensitive(verdict.formula, tree, samples),
+        *_gradient_faults(verdict, tree, samples),
+        *_survivors(verdict, tree, samples),
+    ]:
+        verdict.problems.append(marker.problem(message, *span, hint=hint, level=3))
+
+
+Fault = tuple[str, tuple[int, int], str]
+
+
+def _one_sided(tree: Node, samples: list[Sample]) -> list[Fault]:
+    """Every min, max, clip, set and indicator must have gone both ways."""
+    branches: dict[Node, set[str]] = {}
+    for sample in samples:
+        Evaluation(sample.values, branches=branches).run(tree)
+    faults = []
+    for node in walk(tree):
+        wanted: set[str] = set()
+        if isinstance(node, Call):
+            wanted = BOTH_SIDES.get(node.function, set())
+        elif isinstance(node, Indicator):
+            wanted = {"true", "false"}
+        elif isinstance(node, Member) or (isinstance(node, Reduce) and node.member):
+            wanted = {"inside", "outside"}
+        missing = sorted(wanted - branches.get(node, set()))
+        if missing:
+            hint = "extend the exercises until they do"
+            faults.append((f"the exercises never took this to the side `{missing[0]}`", node.span, hint))
+    return faults
+
+
+def _insensitive(formula: Formula, tree: Node, samples: list[Sample]) -> list[Fault]:
+    """Changing any symbol must change the result."""
+    faults = []
+    for binding in formula.bindings:
+        changed = False
+        for sample in samples:
+            values = {**sample.values, binding: np.where(sample.values[binding] == 0, 1.0, 2 * sample.values[binding])}
+            other = Sample(values, sample.result)
+            changed = changed or not _holds(tree, formula.left, other, "float64")
+        if not changed:
+            span = next(use.span for use in formula.uses if use.binding is binding)
+            faults.append((f"`{binding.tex}` can be changed without changing the result", span, ""))
+    return faults
+
+
+def _gradient_faults(verdict: Verdict, tree: Node, samples: list[Sample]) -> list[Fault]:
+    """A loss must have the gradient that its formula says."""
+    formula = verdict.formula
+    worst: tuple[float, str] = (0.0, "")
+    compared = [sample for sample in samples if sample.gradients]
+    for sample in compared:
+        worst = max(worst, gradient_difference(tree, formula.left, sample))
+    if compared:
+        verdict.gradient = worst[0]
+    if worst[0] > DIFFERENT:
+        hint = "one of them stops the gradient and the other does not: \\operatorname{sg} in the formula is .detach()"
+        return [(f"value and line agree, but their gradients in `{worst[1]}` differ", (0, 0), hint)]
+    return []
+
+
+def _survivors(verdict: Verdict, tree: Node, samples: list[Sample]) -> list[Fault]:
+    """Every mutant must be rejected."""
+    faults = []
+    for mutant in mutants(tree):
+        if _unseen(mutant, verdict):
+            continue
+        verdict.mutants += 1
+        if _rejected(mutant, verdict, samples):
+            verdict.rejected += 1
+        else:
+            hint = "extend the exercises, or write the formula so that each part of it matters"
+            faults.append((f"with {mutant.what} here the formula would pass as well", mutant.span, hint))
+    return faults
+
+
+def _unseen(mutant: Mutant, verdict: Verdict) -> bool:
+    """Dropping a stop-gradient changes no value: it counts where gradients were compared."""
+    return mutant.what == "sg dropped" and verdict.gradient is None
+
+
+def _rejected(mutant: Mutant, verdict: Verdict, samples: list[Sample]) -> bool:
+    left = verdict.formula.left
+    slack = verdict.formula.marker.slack
+    for sample in samples:
+        try:
+            if difference(mutant.tree, left, sample, "float64", slack) > 1:
+                return True
+        except (FormulaError, KeyError):
+            return True
+    compared = [sample for sample in samples if sample.gradients]
+    return any(gradient_difference(mutant.tree, left, sample)[0] > DIFFERENT for sample in compared)

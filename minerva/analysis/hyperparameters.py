@@ -1,0 +1,157 @@
+"""Pages read off the code and the data: an algorithm's settings with default, range and presets; the results."""
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+import statistics
+import textwrap
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from minerva.config import Config, Within
+from minerva.presets import presets
+from minerva.trainers.registry import PREFIXES, config_class
+
+NAMES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
+
+GREEK = ("alpha", "beta", "gamma", "epsilon", "eta", "lambda", "mu", "sigma")
+
+SYMBOLS = {
+    "gamma": r"\gamma",
+    "gae_lambda": r"\lambda",
+    "retrace_lambda": r"\lambda",
+    "m_steps": "M",
+    "alpha_lr": r"\beta_\alpha",
+    "epsilon_eta": r"\epsilon_\eta",
+    "epsilon_mu": r"\epsilon_\mu",
+    "epsilon_sigma": r"\epsilon_\sigma",
+}
+"""Where the meaning does not begin with the symbol."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One field of a config class, as a reader wants to know it."""
+
+    name: str
+    group: str
+    symbol: str
+    default: str
+    meaning: str
+    range: str
+
+
+def settings(config: type[Config]) -> list[Setting]:
+    """Every field in the order of the class, with its docstring and the comment that heads its group."""
+    meanings, groups = _documented(config)
+    found = []
+    for field in dataclasses.fields(config):
+        symbol, meaning = _symbol(field.name, meanings.get(field.name, ""))
+        annotation = config.annotations()[field.name]
+        default = _shown(field.default)
+        found.append(Setting(field.name, groups.get(field.name, ""), symbol, default, meaning, _range(annotation)))
+    return found
+
+
+def hyperparameter_page(algo: str) -> str:
+    """The Markdown page of an algorithm's settings, `$...$` around symbols."""
+    config = config_class(algo)
+    lines = [
+        f"# {NAMES[algo]}: hyperparameters",
+        f"Every field of `minerva.{PREFIXES[algo]}Config`. On the command line `minerva train {algo} --gamma 0.995`, in"
+        f' Python `minerva.train("{algo}", env, gamma=0.995)`. Values outside their range are refused before training.',
+    ]
+    group = None
+    for setting in settings(config):
+        if setting.group != group:
+            group = setting.group
+            lines += [f"## {group}", "| name | symbol | default | range | meaning |\n|---|---|---|---|---|"]
+        symbol = f"${setting.symbol}$" if setting.symbol else ""
+        row = f"| `{setting.name}` | {symbol} | `{setting.default}` | {setting.range} | {setting.meaning} |"
+        lines[-1] += f"\n{row}"
+    return "\n\n".join([*lines, *_preset_tables(algo)]) + "\n"
+
+
+def results_page(folder: Path) -> str:
+    """The Markdown page of what `benchmarks/results` holds: mean and spread over all seeds that were run."""
+    lines = [
+        "# Results",
+        "Mean return of the deterministic evaluation episodes of the *last* checkpoint, mean ± standard deviation over"
+        " seeds from 0 up, all that were run. Raw data per episode and seed: `benchmarks/results`. Settings were chosen"
+        " on other seeds, from 1000 up.",
+    ]
+    rows = ["| algorithm | task | return | seeds | steps | random policy |", "|---|---|---|---|---|---|"]
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*/*_seed*.json")):
+        run = json.loads(path.read_text())
+        runs.setdefault((run["algo"], run["env"]), []).append(run)
+    for (algo, env), found in runs.items():
+        means = [statistics.fmean(run["returns"]) for run in found]
+        spread = f" ± {statistics.stdev(means):,.0f}" if len(means) > 1 else ""
+        steps, chance = found[0]["steps"], statistics.fmean(run["random"] for run in found)
+        result = f"{statistics.fmean(means):,.0f}{spread}"
+        rows.append(f"| {NAMES.get(algo, algo)} | {env} | {result} | {len(found)} | {steps:,} | {chance:,.0f} |")
+    command = "One row again: `python benchmarks/learning.py ppo HalfCheetah-v5 --seeds 0 1 2 3 4`."
+    return "\n\n".join([*lines, "\n".join(rows), command]) + "\n"
+
+
+def _preset_tables(algo: str) -> list[str]:
+    blocks = [
+        "## Presets",
+        f"What `minerva train {algo} --env ...` changes for a task, and where each number comes from.",
+    ]
+    for preset in presets(algo).values():
+        rows = ["| setting | value | source |", "|---|---|---|"]
+        rows += [f"| `{name}` | `{value}` | {preset.sources[name]} |" for name, value in preset.values.items()]
+        blocks += [f"### {preset.name}", "\n".join(rows)]
+    return blocks
+
+
+def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
+    """The docstring under each field, and the comment above its group."""
+    text = textwrap.dedent(inspect.getsource(config))
+    (body,) = [node.body for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    lines = text.splitlines()
+    meanings: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        field = ast.unparse(node.target)
+        headings = [line.strip("# ") for line in lines[: node.lineno] if re.match(r"    # \w", line)]
+        groups[field] = headings[-1] if headings else "Settings"
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            meanings[field] = " ".join(str(after.value.value).split())
+    return meanings, groups
+
+
+def _symbol(field: str, meaning: str) -> tuple[str, str]:
+    """A meaning like `N: actions sampled per state` names its symbol first."""
+    found = re.match(r"([A-Za-z]{1,7}(?:_[A-Za-z0-9]+)?): (.*)", meaning)
+    if not found or (len(found[1]) > 1 and "_" not in found[1]):
+        return SYMBOLS.get(field, ""), meaning
+    base, _, index = found[1].partition("_")
+    tex = f"\\{base}" if base in GREEK else base
+    if index:
+        tex += f"_\\{index}" if index in GREEK else f"_{{{index}}}"
+    return tex, found[2][0].upper() + found[2][1:]
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _range(annotation: Any) -> str:
+    wanted, *limits = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    within = [limit.interval for limit in limits if isinstance(limit, Within)]
+    if get_origin(wanted) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(wanted))
+    if wanted is bool or bool in get_args(wanted):
+        return "true, false" + (", none" if type(None) in get_args(wanted) else "")
+    if get_origin(wanted) is tuple:
+        return "widths ≥ 1"
+    return (within[0].replace("inf", "∞") if within else "any number") + (
+        " or none" if type(None) in get_args(wanted) else ""
+    )

@@ -1,0 +1,98 @@
+"""`minerva docs`: check the formulas, build the site, look at it."""
+
+import functools
+import http.server
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+import yaml
+
+from minerva.analysis.hyperparameters import hyperparameter_page, results_page
+from minerva.errors import ConfigError, TrainingError
+from minerva.trainers.registry import PREFIXES
+
+LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}
+"""Navigation entries that stand for a folder of generated pages, one per module."""
+
+
+@dataclass(frozen=True)
+class Docs:
+    """Check every formula, build the documentation, or serve it. Needs a checkout and the extra docs."""
+
+    action: tyro.conf.Positional[Literal["check", "build", "serve"]]
+    """check: every formula against its line. build: the site, into build/site. serve: show it, built if need be."""
+    port: int = 8000
+    """Port to serve on."""
+
+    def run(self) -> int:
+        """Do it; the exit code is 1 if a formula does not hold."""
+        root = _checkout()
+        if self.action == "check":
+            return subprocess.run([sys.executable, "-m", "mathdoc", "check", "minerva"], cwd=root).returncode
+        if self.action == "build" or not (root / "build" / "site" / "index.html").is_file():
+            build(root)
+        if self.action == "serve":
+            serve(root / "build" / "site", self.port)
+        return 0
+
+
+def build(root: Path) -> None:
+    """The whole site: hand-written pages, generated pages, and what Zensical makes of them."""
+    pages = root / "build" / "docs"
+    shutil.rmtree(pages, ignore_errors=True)
+    shutil.copytree(root / "docs" / "assets", pages / "assets")
+    _run(root, sys.executable, "-m", "mathdoc", "build", "minerva", str(pages), "--rendered", "--pages", "docs")
+    from mathdoc.pages.markdown import rendered
+
+    for algo in PREFIXES:
+        _write(pages / "hyperparameters" / f"{algo}.md", rendered(hyperparameter_page(algo)))
+    _write(pages / "results.md", results_page(root / "benchmarks" / "results"))
+    config = yaml.safe_load((root / "mkdocs.yml").read_text())
+    config["nav"] = [_listed(entry, pages) for entry in config["nav"]]
+    config |= {"docs_dir": "docs", "site_dir": "site"}
+    _write(root / "build" / "mkdocs.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    shutil.rmtree(root / "build" / "site", ignore_errors=True)
+    _run(root, sys.executable, "-m", "zensical", "build", "--clean", "--config-file", "build/mkdocs.yml")
+
+
+def serve(site: Path, port: int) -> None:
+    """Show the site until interrupted."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        print(f"http://127.0.0.1:{port}")
+        server.serve_forever()
+
+
+def _checkout() -> Path:
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "mkdocs.yml").is_file() and (folder / "minerva").is_dir():
+            return folder
+    raise ConfigError("The documentation is built from a checkout of Minerva: run this inside one.")
+
+
+def _run(root: Path, *command: str) -> None:
+    if subprocess.run(command, cwd=root).returncode:
+        raise TrainingError(
+            f"{' '.join(command[1:])} failed: see above. It needs the extra docs: pip install -e '.[docs]'"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _listed(entry: dict[str, Any], pages: Path) -> dict[str, Any]:
+    """A navigation entry, with the pages of a generated folder in place of its name."""
+    ((title, value),) = entry.items()
+    if not isinstance(value, str) or value not in LISTS:
+        return entry
+    folder = pages / LISTS[value]
+    modules = sorted(path.stem for path in folder.glob("*.md") if path.stem != "index")
+    index = [f"{folder.name}/index.md"] if (folder / "index.md").is_file() else []
+    return {title: [*index, *({module: f"{folder.name}/{module}.md"} for module in modules)]}
