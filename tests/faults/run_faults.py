@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs" / "faults.md"
 for folder in ("", "tests", "tests/faults", "tests/envs"):
     sys.path.insert(0, str(REPOSITORY / folder))
 
@@ -112,8 +113,12 @@ def main() -> int:
     parser.add_argument("promises", nargs="*", choices=[*PROMISES, []], help="default: all")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--count", type=int, help="cases of each promise, where there are any number")
+    parser.add_argument("--page", type=Path, nargs="+", help="write docs/faults.md from results that --json wrote")
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(page([result for path in options.page for result in json.loads(path.read_text())]))
+        return 0
     results = []
     for name in options.promises or PROMISES:
         result = run(name, options.long, options.count)
@@ -124,8 +129,7 @@ def main() -> int:
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))
     if options.long and not options.promises:
-        (REPOSITORY / "docs").mkdir(exist_ok=True)
-        (REPOSITORY / "docs" / "faults.md").write_text(page(results))
+        PAGE.write_text(page(results))
     return int(any(result["failures"] for result in results))
 
 
