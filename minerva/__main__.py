@@ -1,7 +1,5 @@
 """`python -m minerva` is the command `minerva`."""
 
-import sys
+from minerva.cli.main import entry
 
-from minerva.cli.main import main
-
-sys.exit(main())
+entry()

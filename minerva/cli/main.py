@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
@@ -47,6 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+def entry() -> None:
+    """`main` for a process of its own. A stopped one ends at once: torch's compile helpers take long to leave."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == STOPPED:
+        os._exit(code)
+    sys.exit(code)
+
+
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
     """Inside, SIGTERM is what Ctrl-C is, from the first moment on; a run has a handler of its own for both."""
@@ -72,4 +83,4 @@ def _parse(arguments: list[str]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

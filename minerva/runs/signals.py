@@ -5,7 +5,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-PATIENCE = 6.0
+PATIENCE = 5.0
 """Seconds a step may take to finish after a signal: then it is broken off, and the last checkpoint is what is left."""
 
 

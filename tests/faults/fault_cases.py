@@ -54,61 +54,56 @@ def references(folder: Path) -> dict[str, Reference]:
 # --- SIGKILL --------------------------------------------------------------------------------------------------------
 
 
-def kills(count: int, folder: Path) -> Tally:
+def kills(tally: Tally, count: int, folder: Path) -> None:
     """SIGKILL inside file operations and at random; a quarter of the runs are killed again while they recover."""
-    tally, source, known = Tally(), random.Random(1), references(folder)
+    source, known = random.Random(1), references(folder)
     algos = list(TASKS)
     while tally.cases < count:
         algo = algos[tally.cases % len(algos)]
         place, run = folder / f"kill_{tally.cases}", known[algo]
-        names = []
-        for _ in range(2 if source.random() < 0.25 else 1):
-            if tally.cases + len(names) < count:
-                names.append(_kill(algo, place, run, source))
-        different = finished_like(algo, place, run.outcome)
-        tally.count(f"{algo} killed {' and '.join(names)}", different)
+        names: list[str] = []
+        while not names:  # a run that ended before its kill is none that was killed
+            shutil.rmtree(place, ignore_errors=True)
+            names = _kill(algo, place, run, source)
+        if source.random() < 0.25 and tally.cases + 1 < count:
+            names += _kill(algo, place, run, source)
+        tally.count(f"{algo} killed {' and '.join(names)}", finished_like(algo, place, run.outcome))
         tally.cases += len(names) - 1
         shutil.rmtree(place, ignore_errors=True)
-    return tally
 
 
-def _kill(algo: str, place: Path, run: Reference, source: random.Random) -> str:
-    """Start or go on, and kill; where. A run that ended before is none that was killed, so it is tried again."""
-    while True:
-        if source.random() < 0.6:
-            number = source.randrange(run.operations)
-            ended, name = train(algo, place, dying_at(number)).wait(), f"in file operation {number}"
-        else:
-            child, delay = train(algo, place), source.uniform(0, run.seconds)
-            time.sleep(delay)
-            child.send(signal.SIGKILL)
-            ended, name = child.wait(), f"after {delay:.2f} s"
-        if ended.code == -signal.SIGKILL:
-            return name
-        shutil.rmtree(place, ignore_errors=True)
+def _kill(algo: str, place: Path, run: Reference, source: random.Random) -> list[str]:
+    """Start or go on, and kill; where, or nothing if the run ended before."""
+    if source.random() < 0.6:
+        number = source.randrange(run.operations)
+        ended, name = train(algo, place, dying_at(number)).wait(), f"in file operation {number}"
+    else:
+        child, delay = train(algo, place), source.uniform(0, run.seconds)
+        time.sleep(delay)
+        child.send(signal.SIGKILL)
+        ended, name = child.wait(), f"after {delay:.2f} s"
+    return [name] if ended.code == -signal.SIGKILL else []
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------
 
 
-def snapshots(names: Iterable[str], folder: Path) -> Tally:
+def snapshots(tally: Tally, names: Iterable[str]) -> None:
     """A thousand steps from a snapshot, in another environment, against those that were taken."""
-    tally = Tally()
     for name in names:
         snapshot, expected = taken(name)
         tally.count(name, "" if resumed(name, snapshot) == expected else "differs")
         tally.most("largest snapshot, KB", (snapshot.data.nbytes + len(snapshot.values)) / 1000)
-    return tally
 
 
-def short_snapshots(count: int, folder: Path) -> Tally:
+def short_snapshots(tally: Tally, count: int, folder: Path) -> None:
     """The six that show most."""
-    return snapshots(SIX[:count], folder)
+    snapshots(tally, SIX[:count])
 
 
-def long_snapshots(count: int, folder: Path) -> Tally:
+def long_snapshots(tally: Tally, count: int, folder: Path) -> None:
     """Every task but quadruped/escape, which needs OpenGL."""
-    return snapshots([*ELEVEN, *dm_control_tasks()][:count], folder)
+    snapshots(tally, [*ELEVEN, *dm_control_tasks()][:count])
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -123,9 +118,9 @@ class _Heard(logging.Handler):
         self.text += record.getMessage()
 
 
-def damage(count: int, folder: Path) -> Tally:
+def damage(tally: Tally, count: int, folder: Path) -> None:
     """One bit flipped or the rest cut off, anywhere in a run's checkpoints; every 25th such run is finished."""
-    tally, source = Tally(), random.Random(2)
+    source = random.Random(2)
     known = {algo: reference(algo, folder / f"reference_{algo}") for algo in ("mpo", "ppo")}
     for algo in known:
         train(algo, folder / algo, dying_at(known[algo].operations * 3 // 4)).wait()
@@ -142,7 +137,6 @@ def damage(count: int, folder: Path) -> Tally:
             failure = finished_like(algo, place, known[algo].outcome, best="best" not in path.name)
         tally.count(f"{algo}: {path.name} {name}", failure)
         shutil.rmtree(place)
-    return tally
 
 
 def _files(place: Path, algo: str, which: str) -> set[str]:
@@ -192,15 +186,13 @@ def _readable(path: Path) -> bool:
 # --- hostile files --------------------------------------------------------------------------------------------------
 
 
-def hostile(count: int, folder: Path) -> Tally:
+def hostile(tally: Tally, count: int, folder: Path) -> None:
     """Files made to run code, to write elsewhere, to use up memory, or to be believed though they are wrong."""
-    tally = Tally()
     for algo in ("ppo", "mpo"):
         run = reference(algo, folder / f"reference_{algo}")
         train(algo, folder / algo, dying_at(run.operations * 3 // 4)).wait()
     for number, (name, algo, spoil) in zip(range(count), hostile_cases(random.Random(3)), strict=False):
         tally.count(name, tried(algo, spoil, folder, number))
-    return tally
 
 
 # --- disks ----------------------------------------------------------------------------------------------------------
@@ -222,9 +214,8 @@ LONGEST_SAVE = 20
 """File operations, at most."""
 
 
-def disks(count: int, folder: Path) -> Tally:
+def disks(tally: Tally, count: int, folder: Path) -> None:
     """An error at every single file operation of a save: the old checkpoint is whole, or the new one is."""
-    tally = Tally()
     for error, number in itertools.product((errno.ENOSPC, errno.EIO, errno.EROFS), range(LONGEST_SAVE)):
         place = folder / f"disk_{error}_{number}"
         store, rows = _saved_twice(place)
@@ -232,12 +223,11 @@ def disks(count: int, folder: Path) -> Tally:
         failed = _fails(_both(operations, failing_at(number, error)), store, rows)
         if number < len(operations):
             tally.count(f"{os.strerror(error)} at {operations[number]} ({number})", _whole(place, failed, store, rows))
-    return tally
 
 
-def long_disks(count: int, folder: Path) -> Tally:
+def long_disks(tally: Tally, count: int, folder: Path) -> None:
     """The same, and at every file operation of a whole run, which is then gone on with."""
-    tally = disks(count, folder)
+    disks(tally, count, folder)
     run = reference("mpo", folder / "reference")
     for number in range(run.operations):
         place = folder / f"run_{number}"
@@ -246,7 +236,6 @@ def long_disks(count: int, folder: Path) -> Tally:
         failure = finished_like("mpo", place, run.outcome) if calm else f"{ended.code}: {ended.text[-300:]}"
         tally.count(f"disk full at operation {number} of a run", failure)
         shutil.rmtree(place, ignore_errors=True)
-    return tally
 
 
 def _saved_twice(place: Path) -> tuple[CheckpointStore, _Rows]:
@@ -305,9 +294,9 @@ def _whole(place: Path, failed: bool, store: CheckpointStore, rows: _Rows) -> st
 # --- SIGTERM --------------------------------------------------------------------------------------------------------
 
 
-def terminations(count: int, folder: Path) -> Tally:
+def terminations(tally: Tally, count: int, folder: Path) -> None:
     """SIGTERM or SIGINT at a random moment: exit code 3 within ten seconds, how to go on, and nothing lost."""
-    tally, source, known = Tally(), random.Random(4), references(folder)
+    source, known = random.Random(4), references(folder)
     algos = list(TASKS)
     while tally.cases < count:
         algo = algos[tally.cases % len(algos)]
@@ -322,7 +311,6 @@ def terminations(count: int, folder: Path) -> Tally:
         tally.most("slowest exit, s", seconds)
         tally.count(f"{algo}: {number.name} after {delay:.2f} s", failure or finished_like(algo, place, run.outcome))
         shutil.rmtree(place, ignore_errors=True)
-    return tally
 
 
 def _terminated(child: Child, number: signal.Signals, algo: str, place: Path) -> tuple[str | None, float]:
@@ -345,9 +333,9 @@ def _terminated(child: Child, number: signal.Signals, algo: str, place: Path) ->
 # --- workers --------------------------------------------------------------------------------------------------------
 
 
-def workers(count: int, folder: Path) -> Tally:
+def workers(tally: Tally, count: int, folder: Path) -> None:
     """An environment's process that raises, is killed or hangs once, while training or while evaluating."""
-    tally, source = Tally(), random.Random(5)
+    source = random.Random(5)
     options = {"engine": "processes", "env": "fault_envs:FaultyHopper-v0"}
     known: dict[str, Reference] = {}
     algos = list(TASKS)
@@ -365,7 +353,6 @@ def workers(count: int, folder: Path) -> Tally:
         for name in ("FAULT", "FAULT_MARK", "FAULT_AT"):
             del os.environ[name]
         shutil.rmtree(place, ignore_errors=True)
-    return tally
 
 
 FAULTS = ("raises", "is killed", "hangs")

@@ -6,7 +6,6 @@ import pickle
 import random
 import resource
 import shutil
-import signal
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,7 +23,8 @@ Spoil = Callable[[Path], None]
 """Changes a run's folder; what it does must not show outside of it."""
 
 MEMORY = 12 << 30
-SECONDS = 120
+SECONDS = 60
+"""Of a processor, not of the clock: the machine may be busy."""
 
 CANARY = "canary"
 """A folder beside the run's; a file `marker` in it would say that code was run or a path left the folder."""
@@ -63,7 +63,7 @@ def tried(algo: str, spoil: Spoil, folder: Path, number: int) -> str:
 
 def _limited(command: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     return main(command)
 
 

@@ -6,15 +6,17 @@ python tests/faults/run_faults.py kills        one promise only
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs" / "faults.md"
 for folder in ("", "tests", "tests/faults", "tests/envs"):
     sys.path.insert(0, str(REPOSITORY / folder))
 
@@ -22,13 +24,15 @@ import fault_cases as cases  # noqa: E402  found only now
 
 from minerva.runs.folder import provenance  # noqa: E402
 
+Try = Callable[[cases.Tally, int, Path], None]
+
 
 class Promise(NamedTuple):
     """What is promised, and how often each form tries it; 0: as often as there are cases."""
 
     text: str
-    short: Callable[[int, Path], cases.Tally]
-    long: Callable[[int, Path], cases.Tally]
+    short: Try
+    long: Try
     short_count: int
     long_count: int
 
@@ -61,24 +65,23 @@ PROMISES = {
 }
 
 
-def run(name: str, long: bool) -> dict[str, object]:
-    """Try one promise."""
+def run(name: str, long: bool, count: int | None) -> dict[str, Any]:
+    """Try one promise; Ctrl-C ends it with the cases so far."""
     promise, began = PROMISES[name], time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        if long:
-            tally = promise.long(promise.long_count, Path(folder))
-        else:
-            tally = promise.short(promise.short_count, Path(folder))
+    try_it, usual = (promise.long, promise.long_count) if long else (promise.short, promise.short_count)
+    tally = cases.Tally()
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
+        try_it(tally, usual if count is None else count, Path(folder))
     seconds = round(time.monotonic() - began, 1)
     return {"name": name, "cases": tally.cases, "failures": tally.failures, "notes": tally.notes, "seconds": seconds}
 
 
-def page(results: list[dict[str, object]]) -> str:
+def page(results: list[dict[str, Any]]) -> str:
     """docs/faults.md."""
     about = provenance()
     versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("torch", "gymnasium", "mujoco", "dm-control"))
     rows = [
-        f"| {PROMISES[str(one['name'])].text} | {one['cases']} | {len(one['failures'])} | {_notes(one['notes'])} |"  # type: ignore[arg-type]
+        f"| {PROMISES[one['name']].text} | {one['cases']} | {len(one['failures'])} | {_notes(one['notes'])} |"
         for one in results
     ]
     return "\n".join(
@@ -109,20 +112,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("promises", nargs="*", choices=[*PROMISES, []], help="default: all")
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--count", type=int, help="cases of each promise, where there are any number")
+    parser.add_argument("--page", type=Path, nargs="+", help="write docs/faults.md from results that --json wrote")
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(page([result for path in options.page for result in json.loads(path.read_text())]))
+        return 0
     results = []
     for name in options.promises or PROMISES:
-        result = run(name, options.long)
+        result = run(name, options.long, options.count)
         results.append(result)
-        print(f"{name}: {result['cases']} cases, {len(result['failures'])} broken, {result['seconds']} s", flush=True)  # type: ignore[arg-type]
-        for failure in result["failures"]:  # type: ignore[attr-defined]
+        print(f"{name}: {result['cases']} cases, {len(result['failures'])} broken, {result['seconds']} s", flush=True)
+        for failure in result["failures"]:
             print(f"  {failure}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))
     if options.long and not options.promises:
-        (REPOSITORY / "docs").mkdir(exist_ok=True)
-        (REPOSITORY / "docs" / "faults.md").write_text(page(results))
+        PAGE.write_text(page(results))
     return int(any(result["failures"] for result in results))
 
 
