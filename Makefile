@@ -9,12 +9,13 @@ SEED   ?= 0
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint types docs docs-check docs-serve wheel-test system-deps clean
+.PHONY: help train test test-slow faults lint types docs docs-check docs-serve wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make test        lint, types and tests (under ten minutes on two cores)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
+	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
@@ -41,6 +42,9 @@ test: lint types
 
 test-slow: $(VENV)/.dev wheel-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not cuda" -q
+
+faults: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --long
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -71,7 +75,8 @@ wheel-test: $(VENV)/.dev
 # the only target that calls apt: what the tests need of the system, on Debian
 system-deps:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git chromium chromium-driver > /dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 \
+		chromium chromium-driver > /dev/null
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,11 +1,13 @@
 """A trained policy, for use outside of training. Needs the checkpoint alone: no simulator, no environment."""
 
+import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minerva.errors import CheckpointError
+from minerva.errors import CheckpointError, MinervaError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.trainers.registry import agent_class, config_class
@@ -43,10 +45,22 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
     """The policy of a run's folder (its best, or with `which="last"` its last checkpoint) or of a checkpoint file."""
     file = find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
-    config = config_class(about["algo"]).from_dict(about["hyperparameters"])
-    agent = agent_class(about["algo"]).from_config(about["obs_dim"], about["act_dim"], config, device=device)
     try:
+        _refuse_giants(about, file.stat().st_size)
+        config = config_class(about["algo"]).from_dict(about["hyperparameters"])
+        agent = agent_class(about["algo"]).from_config(about["obs_dim"], about["act_dim"], config, device=device)
         agent.load_policy(state["trainer"]["agent"])
-    except (RuntimeError, KeyError) as error:
+        return Policy(agent, about)
+    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, MinervaError):
+            raise
         raise CheckpointError(f"{file} does not fit its own config: {str(error).splitlines()[0]}") from None
-    return Policy(agent, about)
+
+
+def _refuse_giants(about: dict[str, Any], size: int) -> None:
+    """Networks are made before they are filled: one that could not have come from the file is not even made."""
+    for name, layers in about["hyperparameters"].items():
+        if name.endswith("layer_sizes"):
+            widths = [about["obs_dim"], *layers, about["act_dim"]]
+            if not all(type(width) is int for width in widths) or max(map(math.prod, pairwise(widths))) > size:
+                raise ValueError(f"{name} is {layers}, more than the file can hold")

@@ -1,8 +1,11 @@
 """Entry point: parses the command line, runs the verb, turns errors into one sentence and an exit code."""
 
+import contextlib
 import logging
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import make_dataclass
 from typing import Annotated, Any, Union
 
@@ -28,12 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     errors = Console(stderr=True, highlight=False)
     logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_time=False, show_path=False)])
     try:
-        return int(_parse(arguments).run())
+        with _termination():
+            return int(_parse(arguments).run())
     except MinervaError as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         return FAILED if isinstance(error, TrainingError) else WRONG_INPUT
     except KeyboardInterrupt:
-        errors.print("stopped.")
+        errors.print("stopped before there was a checkpoint: give the same command again.")
         return STOPPED
     except SystemExit as exit_:  # from the parser: help was shown, or the arguments were refused
         return int(exit_.code or 0)
@@ -41,6 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = f"{error.strerror or error} {error.filename or ''}".strip()
         errors.print(f"[bold red]error:[/] {escape(reason)}", soft_wrap=True)
         return FAILED
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+    """Inside, SIGTERM is what Ctrl-C is, from the first moment on; a run has a handler of its own for both."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parse(arguments: list[str]) -> Any:

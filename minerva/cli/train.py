@@ -19,7 +19,7 @@ from rich.table import Table
 
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.seeds import Seeds
-from minerva.compute.compiled import CompileMode
+from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError, RunError
@@ -30,7 +30,7 @@ from minerva.trainers.registry import PREFIXES, config_class
 
 DEFAULT_ENV = "Pendulum-v1"
 
-SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile")
+SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile", "matmul")
 """The run options that are part of a run's config."""
 
 
@@ -44,14 +44,15 @@ class RunOptions:
     """Seed of everything random; training environments get seed + i, evaluation seed + 10000 + i."""
     seeds: str | None = None
     """Train these seeds together instead, each in a folder of its own: 0:8 is 0 to 7, or list them as 0,1,5."""
-    vary: tuple[str, ...] = ()
-    """With --seeds: a hyperparameter's value for each of them, for example policy_lr=1e-4,3e-4,1e-3."""
+    vary: str | None = None
+    """A hyperparameter's value for each of the seeds: policy_lr=1e-4,3e-4 (further ones after a space)."""
     total_steps: int = DEFAULT_STEPS
     """Environment steps to train for."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     engine: EngineName = "auto"
-    """What steps the environments: gymnasium, envpool (C++ threads), or auto: envpool where it is and has the task."""
+    """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
+    threads), or auto: envpool where it is installed and has the task, else gymnasium."""
     preset: str = "auto"
     """Tuned settings to start from: auto (the environment's own, if there is one), none, or a preset's name."""
     config: Path | None = None
@@ -70,6 +71,8 @@ class RunOptions:
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
     """Compile the update with torch.compile where it pays, or never."""
+    matmul: MatmulPrecision = "highest"
+    """Products of float32 matrices on a GPU: highest (float32) or high (TF32: faster, with 10-bit factors)."""
     threads: int = 1
     """Torch threads; one is fastest for small networks, and the number changes the last bits of results."""
     wandb: str | None = None
@@ -91,9 +94,11 @@ class TrainCommand:
             raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
         torch.set_num_threads(options.threads)
         config = config_class(algo).from_dict(self.hyperparameters.to_dict())
-        settings = {name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "wandb")}
-        if options.seeds is not None or options.vary:
-            return self._run_seeds(Seeds(algo, config, options.seeds, options.vary), settings)
+        settings = {
+            name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
+        }
+        if options.seeds is not None or options.vary is not None:
+            return self._run_seeds(Seeds(algo, config, options.seeds, options.vary or ""), settings)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
         trainer = make_trainer(*made_of)
         folder = _folder(algo, options)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from minerva.compute.compiled import CompileMode, compiled, first_line
 from minerva.utils.tree import Tree, copy_, leaves, mapped
@@ -26,16 +25,19 @@ class InPlace:
     first call. Where that fails it says so once and goes on as it is.
     """
 
-    def __init__(self, function: Pure, state: Tree, mode: CompileMode, calls: int = 0) -> None:
+    def __init__(
+        self, function: Pure, state: Tree, mode: CompileMode, calls: int = 0, options: dict[str, Any] | None = None
+    ) -> None:
         def written(state: Tree, *inputs: Any) -> Any:
             after, outputs = function(state, *inputs)
             copy_(state, after)
             return outputs
 
         self.state = state
-        self.function = compiled(written, mode, calls)
+        self.function = compiled(written, mode, calls, options)
         self.graph: Graph | None = None
-        self._capture = mode == "auto" and leaves(state)[0].device.type == "cuda"
+        self._device = leaves(state)[0].device
+        self._capture = mode == "auto" and self._device.type == "cuda"
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:
@@ -46,7 +48,9 @@ class InPlace:
                 self.graph = Graph(self.function, self.state, inputs)
             except Exception as error:  # an operation that cannot be captured, memory: eagerly it still works
                 logger.warning("no CUDA graph could be made (%s); going on without", first_line(error))
-        return self.graph(*inputs) if self.graph else self.function(self.state, *inputs)
+        if self.graph:
+            return self.graph(*inputs)
+        return self.function(self.state, *mapped(lambda tensor: tensor.to(self._device, non_blocking=True), inputs))
 
 
 class Graph:
@@ -60,19 +64,18 @@ class Graph:
         device = leaves(state)[0].device
         self.inputs = mapped(lambda tensor: tensor.to(device, copy=True), inputs)
         self._places = leaves(self.inputs)
-        self._seen: list[tuple[Tensor, int] | None] = [None] * len(self._places)
         _warm_up(function, state, self.inputs)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.outputs = function(state, *self.inputs)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Outputs for these inputs. An input given again unchanged is not copied again."""
-        for i, (place, value) in enumerate(zip(self._places, leaves(inputs), strict=True)):
-            seen = self._seen[i]
-            if seen is None or seen[0] is not value or seen[1] != value._version:
-                place.copy_(value, non_blocking=True)
-                self._seen[i] = (value, value._version)
+        """Outputs for these inputs."""
+        values = leaves(inputs)
+        for dtype, device in {(value.dtype, value.device) for value in values}:
+            alike = [i for i, value in enumerate(values) if value.dtype == dtype and value.device == device]
+            places, sources = [self._places[i] for i in alike], [values[i] for i in alike]
+            torch._foreach_copy_(places, sources, non_blocking=True)  # one launch for all that lie on the device
         self.graph.replay()
         return self.outputs
 

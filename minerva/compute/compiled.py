@@ -1,7 +1,8 @@
 """`torch.compile` around a pure function, falling back to eager execution where it cannot be had."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -12,6 +13,7 @@ from torch.fx import Graph
 logger = logging.getLogger("minerva")
 
 CompileMode = Literal["auto", "off"]
+MatmulPrecision = Literal["highest", "high"]
 
 PAYS_FROM = 10_000
 """Calls from which compiling pays: it takes about 15 s once and saves 2 ms or more a call."""
@@ -33,11 +35,25 @@ class _EachOnce(CustomGraphPass):
 OPTIONS: dict[str, Any] = {"post_grad_custom_pre_pass": _EachOnce()}
 
 
-def compiled(function: Callable[..., Any], mode: CompileMode, calls: int) -> Callable[..., Any]:
-    """`function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is."""
+def compiled(
+    function: Callable[..., Any], mode: CompileMode, calls: int, options: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """`function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is.
+
+    `options` are further ones of torch.compile.
+    """
     if mode == "off" or calls < PAYS_FROM:
         return function
-    return _Compiled(function)
+    return _Compiled(function, {**OPTIONS, **(options or {})})
+
+
+@contextmanager
+def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
+    """How exactly a GPU multiplies float32 matrices inside the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
 def first_line(error: Exception) -> str:
@@ -49,15 +65,15 @@ def first_line(error: Exception) -> str:
 class _Compiled:
     """Calls the compiled function; at its first failure says so and is the plain function from then on."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.plain = function
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self.plain, self.options = function, options
         self.call: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         try:
             if self.call is None:
                 # raises on a Python it does not know
-                self.call = torch.compile(self.plain, fullgraph=True, dynamic=False, options=OPTIONS)
+                self.call = torch.compile(self.plain, fullgraph=True, dynamic=False, options=self.options)
             return self.call(*inputs)
         except Exception as error:  # no compiler, an unsupported operation, a full cache disk: all the same here
             if self.call is self.plain:

@@ -122,6 +122,11 @@ class Replay:
         self.storage[self._slots(first + len(rows) - len(kept), len(kept))] = kept.to(self.storage.device)
         self._mark_cuts()
 
+    def hold(self, rows: Tensor) -> None:
+        """Hold these rows and no others, as if they were all that was ever added."""
+        self.load_state_dict({**self.state_dict(), "written": len(rows), "cuts": []})
+        self.put(0, rows)
+
     def state_dict(self) -> Tree:
         """All but the rows: how many were written, after which the environments began anew, and the generator."""
         return {"written": self.written, "cuts": self.cuts, "generator": self.generator.get_state()}

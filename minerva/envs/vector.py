@@ -6,25 +6,23 @@ the reward is 0, never leaves this file.
 """
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import flatdim
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from minerva.config import checked
 from minerva.envs.envpool import EnvPoolEngine, obstacle
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.processes import ProcessEngine
 from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared
 from minerva.errors import EnvError, EnvStepError
 from minerva.utils.scaling import Array, to_bounds
 
-EngineName = Literal["auto", "gymnasium", "envpool"]
+EngineName = Literal["auto", "gymnasium", "envpool", "processes"]
 
 
 class Episode(NamedTuple):
@@ -70,87 +68,93 @@ class Engine(Protocol):
         """Free what the environments hold."""
 
 
-class _Watched(gym.Wrapper[Any, Any, Any, Any]):
-    """Names the environment when it raises, and drops `info`: merging that costs more than small simulators do."""
-
-    def __init__(self, env: gym.Env[Any, Any], name: str, index: int) -> None:
-        super().__init__(env)
-        self.name, self.index = name, index
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        with self._named("step"):
-            obs, reward, terminated, truncated, _ = self.env.step(action)
-        return obs, reward, terminated, truncated, {}
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        with self._named("reset"):
-            obs, _ = self.env.reset(seed=seed, options=options or None)
-        return obs, {}
-
-    @contextmanager
-    def _named(self, call: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            raise EnvStepError(
-                f"{self.name} raised {type(error).__name__} in {call} of environment {self.index}: {error} "
-                f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
-            ) from error
-
-
 class GymnasiumEngine:
-    """gymnasium's own vector environment, resetting when told to."""
+    """Environments of gymnasium, stepped one after another in the caller's thread.
+
+    gymnasium's own vector environment does the same and more: what it adds to a step takes as long as the simulator of
+    HalfCheetah does.
+    """
 
     name: Final = "gymnasium"
 
-    def __init__(self, env: EnvLike, num_envs: int) -> None:
-        name, make = env_name(env), factory(env)
+    def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
+        """`first` is the number of the first one, where several engines have a share each."""
+        self._env_name, self._first, make = env_name(env), first, factory(env)
         route_warnings()
-        self._envs: Any = SyncVectorEnv(
-            [lambda i=i: _Watched(prepared(make(), name), name, i) for i in range(num_envs)],  # type: ignore[misc]
-            copy=False,
-            autoreset_mode=AutoresetMode.DISABLED,
-        )
-        self._snapshots = [Snapshots(one) for one in self._envs.envs]
+        self.envs = [prepared(make(), self._env_name) for _ in range(num_envs)]
+        self._snapshots = [Snapshots(one) for one in self.envs]
         self.num_envs = num_envs
-        observations, actions = self._envs.single_observation_space, self._envs.single_action_space
+        observations, actions = self.envs[0].observation_space, self.envs[0].action_space
+        if any(one.observation_space != observations or one.action_space != actions for one in self.envs):
+            raise EnvError(f"Two {self._env_name} have different spaces: each call must make the same environment.")
         self.obs_dim: int = flatdim(observations)
         self._action_dtype = actions.dtype
         self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)  # type: ignore[attr-defined]
+        self._obs: Array = np.zeros((num_envs, self.obs_dim), np.float32)
 
     def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
         """See `Engine`."""
-        for one, seed in zip(self._envs.envs, seeds, strict=True):
+        obs = self._obs.copy()  # rows that were handed out stay as they are
+        for i, (one, seed) in enumerate(zip(self.envs, seeds, strict=True)):
             if seed is not None:  # an environment may draw from its spaces
                 one.action_space.seed(seed)
                 one.observation_space.seed(seed)
-        options = None if mask is None else {"reset_mask": mask}
-        obs, _ = self._envs.reset(seed=list(seeds), options=options)
-        return obs.astype(np.float32)
+            if mask is None or mask[i]:
+                try:
+                    row, _ = one.reset(seed=seed)
+                except Exception as error:
+                    raise self._failed("reset", i, error) from error
+                obs[i] = self._shaped(row, i)
+        self._obs = obs
+        return obs
 
     def send(self, actions: Array) -> None:
-        """See `Engine`. gymnasium steps in the caller's thread, so nothing happens before `recv`."""
+        """See `Engine`. Nothing happens before `recv`."""
         self._actions = actions.astype(self._action_dtype)
 
     def recv(self) -> tuple[Array, Array, Array, Array]:
         """See `Engine`."""
-        obs, rewards, terminated, truncated, _ = self._envs.step(self._actions)
-        return obs.astype(np.float32), rewards, terminated, truncated
+        obs, rewards = np.empty_like(self._obs), np.empty(self.num_envs)
+        terminated, truncated = np.empty(self.num_envs, np.bool_), np.empty(self.num_envs, np.bool_)
+        for i, one in enumerate(self.envs):
+            try:
+                row, rewards[i], terminated[i], truncated[i], _ = one.step(self._actions[i])
+            except Exception as error:
+                raise self._failed("step", i, error) from error
+            obs[i] = self._shaped(row, i)
+        self._obs = obs
+        return obs, rewards, terminated, truncated
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
-        return [one.take() for one in self._snapshots]
+        return [one.take() for one in self._snapshots[part]]
 
-    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+    def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
         """Put every environment into a state that it, or one made in the same way, was in."""
-        self._envs.reset(seed=0)  # an environment may make its parts at its first reset
-        for one, snapshot in zip(self._snapshots, snapshots, strict=True):
-            one.restore(snapshot)
+        for keeper, snapshot in zip(self._snapshots[part], snapshots, strict=True):
+            keeper.env.reset(seed=0)  # an environment may make its parts at its first reset
+            keeper.restore(snapshot)
 
     def close(self) -> None:
         """See `Engine`."""
-        self._envs.close()
+        for one in self.envs:
+            one.close()
+
+    def _shaped(self, row: Any, index: int) -> Any:
+        if np.shape(row) != (self.obs_dim,):
+            raise EnvStepError(
+                f"{self._env_name} gave an observation of shape {np.shape(row)} in environment {index}, and its space "
+                f"says ({self.obs_dim},). Mend the environment."
+            )
+        return row
+
+    def _failed(self, call: str, index: int, error: Exception) -> EnvStepError:
+        """The error that names the environment."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return EnvStepError(
+            f"{self._env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
+            f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
+        )
 
 
 class VectorEnv:
@@ -204,28 +208,33 @@ class VectorEnv:
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
+    def state_dict(self, part: slice = slice(None)) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing.
+
+        `part` are the environments of one trainer, where several share them.
+        """
         taken, obstacle = list[Snapshot](), ""
         try:
-            taken = self._engine.snapshots()  # type: ignore[attr-defined]
+            taken = self._engine.snapshots(part)  # type: ignore[attr-defined]
         except NoSnapshotError as reason:
             obstacle = str(reason)
         except AttributeError:
             obstacle = f"{type(self._engine).__name__} cannot save its simulators"
-        episodes = {"obs": self.obs.copy(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        under_way = {"obs": self.obs, "returns": self._returns, "lengths": self._lengths}
+        episodes = {name: values[part].copy() for name, values in under_way.items()}
         return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
 
-    def load_state_dict(self, state: dict[str, Any]) -> str:
+    def load_state_dict(self, state: dict[str, Any], part: slice = slice(None)) -> str:
         """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
         if state["obstacle"]:
             return str(state["obstacle"])
         try:
-            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]], part)  # type: ignore[attr-defined]
         except (NoSnapshotError, AttributeError, ValueError) as reason:
             return str(reason)
-        self.obs = state["obs"].copy()
-        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        self.obs = self.obs.copy()
+        for name, values in (("obs", self.obs), ("returns", self._returns), ("lengths", self._lengths)):
+            values[part] = state[name]
         return ""
 
     def under_way(self) -> list[tuple[float, int]]:
@@ -292,11 +301,14 @@ Envs = VectorEnv | Joined
 def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:
     """`num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it can be had, or gymnasium.
 
-    `share` is the number of vector environments among which the machine's cores are divided.
+    `processes` are gymnasium's in processes of their own, which may raise, hang or die. `share` is the number of vector
+    environments among which the machine's cores are divided.
     """
     checked("engine", engine, EngineName)
     if engine == "auto":
         engine = "gymnasium" if obstacle(env) else "envpool"
     if engine == "envpool":
         return VectorEnv(EnvPoolEngine(env, num_envs, share), env_name(env))
+    if engine == "processes":
+        return VectorEnv(ProcessEngine(env, num_envs), env_name(env))
     return VectorEnv(GymnasiumEngine(env, num_envs), env_name(env))

@@ -7,6 +7,7 @@ nothing. It carries a format number and a digest of all its contents.
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,18 +93,42 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
         raise CheckpointError(f"{path} lacks {error}: give a checkpoint that Minerva wrote.") from None
     if not isinstance(about, dict) or not isinstance(state, dict):
         raise CheckpointError(f"{path} holds no description or no state: give a checkpoint that Minerva wrote.")
+    bad = non_finite(state)
+    if bad:
+        raise CheckpointError(f"{path} holds a number in {bad} that is not finite: it cannot be used.")
     return Checkpoint(about, state), metadata[DIGEST]
 
 
-def non_finite(state: Tree, path: str = "") -> str | None:
-    """The path of a tensor in which a number is not finite, if there is one."""
-    for key, value in state.items():
-        here = f"{path}/{key}" if path else key
-        if isinstance(value, dict) and (found := non_finite(value, here)):
-            return found
-        if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
-            return here
+def non_finite(state: Tree) -> str | None:
+    """The name of a tensor, of what an agent has learned or of replay rows, in which a number is not finite."""
+    trainer = state.get("trainer")
+    agent = trainer.get("agent") if isinstance(trainer, dict) else None
+    learned = {name: part for name, part in agent.items() if name != "metrics"} if isinstance(agent, dict) else {}
+    for name, tensor in _tensors({"rows": state.get("rows"), **learned}):
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            return name
     return None
+
+
+def refuse_other_form(expected: Tree, found: Any, path: str = "state") -> None:
+    """ValueError unless two trees have the same names, and under them tensors of the same shape and type."""
+    if not isinstance(found, dict) or expected.keys() != found.keys():
+        raise ValueError(f"{path} should hold {sorted(expected)}")
+    for name, value in expected.items():
+        if isinstance(value, dict):
+            refuse_other_form(value, found[name], f"{path}/{name}")
+        elif isinstance(value, Tensor):
+            other = found[name]
+            if not isinstance(other, Tensor) or (other.shape, other.dtype) != (value.shape, value.dtype):
+                raise ValueError(f"{path}/{name} should be {value.dtype} of {tuple(value.shape)}")
+
+
+def _tensors(tree: Tree) -> Iterator[tuple[str, Tensor]]:
+    for name, value in tree.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from ((f"{name}/{inner}", tensor) for inner, tensor in _tensors(value))
 
 
 def _refuse_giant_header(path: Path) -> None:

@@ -10,20 +10,21 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
+import torch
 from rich.console import Console
 
-from minerva.compute.compiled import CompileMode
+from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precision
 from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import EvaluationInterruptedError, Evaluator
 from minerva.runs import files
-from minerva.runs.checkpoint import Checkpoint
+from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter
 from minerva.runs.progress import ProgressLine
 from minerva.runs.signals import StopSignals
-from minerva.runs.store import CheckpointStore, Rows
+from minerva.runs.store import CheckpointStore, Found, Rows
 from minerva.utils.seeding import global_generators, set_global_generators
 from minerva.utils.tree import Tree
 from minerva.utils.wandb_utils import start_wandb
@@ -81,6 +82,8 @@ class RunSettings:
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
     """Compile the update where it pays, or never."""
+    matmul: MatmulPrecision = "highest"
+    """Products of float32 matrices on a GPU: "highest" in float32, "high" in TF32, faster and with 10-bit factors."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
     quiet: bool = False
@@ -94,6 +97,7 @@ class RunSettings:
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
         checked("compile", self.compile, CompileMode)
+        checked("matmul", self.matmul, MatmulPrecision)
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,12 @@ class Run:
     def config(self) -> dict[str, Any]:
         """What makes two runs the same."""
         watched = {"eval_every": self.eval_every, "eval_episodes": self.settings.eval_episodes}
-        how = {"total_steps": self.total_steps, **watched, "compile": self.settings.compile}
+        how = {
+            "total_steps": self.total_steps,
+            **watched,
+            "compile": self.settings.compile,
+            "matmul": self.settings.matmul,
+        }
         described = self.trainer.describe()
         hyperparameters = described.pop("hyperparameters")  # last, for they are the longest part of config.yaml
         return {**described, **how, "hyperparameters": hyperparameters}
@@ -154,6 +163,7 @@ class Run:
     def __enter__(self) -> Self:
         with ExitStack() as stack:  # closes what was opened if a later part cannot be
             self._signals = self._given_signals or stack.enter_context(StopSignals())
+            stack.enter_context(matmul_precision(self.settings.matmul))
             self._open(stack)
             if not self.already_finished:
                 self._start(stack)
@@ -208,18 +218,15 @@ class Run:
 
     def _take_over(self) -> None:
         """Load the newest checkpoint and say how exactly the run goes on."""
-        path, (about, state), rows = self.store.newest()
+        found = self.store.newest()
+        path, checkpoint = found.path, found.checkpoint
         try:
-            obstacle = self.trainer.load_state_dict(state["trainer"])
-            for first, part in rows:
-                self.trainer.rows.put(first, part)  # type: ignore[union-attr]
-            set_global_generators(state["generators"])
-            self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"]
-            self.returns, self._logs = dict(state["returns"]), dict(state["logs"])
-            self.already_finished = about["finished"]
-            made_with = dict(about["versions"])
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise CheckpointError(f"{path} does not fit this run ({error}): it was changed.") from error
+            obstacle = self._load(checkpoint.state, found)
+            self.already_finished, made_with = checkpoint.about["finished"] is True, checkpoint.about["versions"]
+            others = differences(made_with, provenance()["versions"])
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CheckpointError(f"{path} does not fit this run ({reason}): give its folder as it was.") from error
         self._saved = self.step
         if self.already_finished:
             self._say(f"{self.folder.path} is a finished run: nothing to do.")
@@ -227,10 +234,31 @@ class Run:
         if obstacle:
             self.trainer.start(self.step)
             obstacle = f"the environments start new episodes ({obstacle})"
-        others = differences(made_with, provenance()["versions"])
+        if found.lost:
+            others.append("rows of the replay are lost")
         reasons = "; ".join([obstacle] * bool(obstacle) + others)
         how = f", but not bit for bit as the uninterrupted run: {reasons}" if reasons else ", bit for bit"
         self._say(f"going on with {self.folder.path} from step {self.step:,}{how}.")
+
+    def _load(self, state: Tree, found: Found) -> str:
+        """Take over a checkpoint's state; why the environments could not be restored, or nothing."""
+        agent = self.trainer.state_dict().get("agent", {})
+        learned = {name: part for name, part in state["trainer"].get("agent", {}).items() if name != "metrics"}
+        refuse_other_form({name: part for name, part in agent.items() if name != "metrics"}, learned, "agent")
+        obstacle = self.trainer.load_state_dict(state["trainer"])
+        rows = self.trainer.rows
+        if rows is not None and found.lost:
+            rows.hold(torch.cat([part for _, part in found.rows]))
+        elif rows is not None:
+            for first, part in found.rows:
+                rows.put(first, part)
+        set_global_generators(state["generators"])
+        self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"] is True
+        self.returns = {str(name): float(value) for name, value in state["returns"].items()}
+        self._logs = {str(name): int(length) for name, length in state["logs"].items()}
+        if type(self.step) is not int or not 0 <= self.step <= self.total_steps:
+            raise ValueError(f"step is {self.step!r}, of {self.total_steps}")
+        return obstacle
 
     def _keep_engine(self, existing: dict[str, Any] | None) -> None:
         """A run goes on with the engine that it was begun with, or not at all."""
@@ -326,7 +354,13 @@ class Run:
 
     def _save(self, finished: bool = False) -> None:
         began = time.monotonic()
-        self.store.save(self._checkpoint(finished), self.trainer.rows)
+        try:
+            self.store.save(self._checkpoint(finished), self.trainer.rows)
+        except OSError as error:
+            raise TrainingError(
+                f"{self.folder.path} could not be written to ({error.strerror}): its last checkpoint is as it was. "
+                "Once the disk can be written to, go on with --resume."
+            ) from None
         self._saved, self._saved_at = self.step, time.monotonic()
         self._took = self._saved_at - began
 

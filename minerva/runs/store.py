@@ -14,7 +14,6 @@ from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, non_finite, read_checkpoint, save_checkpoint
 from minerva.runs.folder import RunFolder
-from minerva.utils.tree import Tree
 
 logger = logging.getLogger("minerva")
 
@@ -33,6 +32,9 @@ class Rows(Protocol):
     def put(self, first: int, rows: Tensor) -> None:
         """Take back rows that `since` gave."""
 
+    def hold(self, rows: Tensor) -> None:
+        """Hold these rows and no others."""
+
 
 class Segment(NamedTuple):
     """A file with the rows from number `first` to before `end`."""
@@ -48,6 +50,8 @@ class Found(NamedTuple):
     path: Path
     checkpoint: Checkpoint
     rows: list[tuple[int, Tensor]]
+    lost: bool
+    """Whether rows that came before these could not be read."""
 
 
 class CheckpointStore:
@@ -80,35 +84,47 @@ class CheckpointStore:
         return self.folder.last.exists() or self.folder.previous.exists()
 
     def newest(self) -> Found:
-        """The last checkpoint, or if that is damaged the one before it."""
+        """The last checkpoint, or if that is damaged the one before it, or what is left of them."""
         for path in self.folder.last.parent.glob(".*.tmp"):  # of a process that was killed
             files.remove(path)
-        try:
-            return self._read(self.folder.last)
-        except CheckpointError as error:
-            if not self.folder.previous.exists():
-                raise
-            logger.warning("%s Going on from %s instead.", error, self.folder.previous)
-            self._last_is_good = False
-            return self._read(self.folder.previous)
+        errors: list[CheckpointError] = []
+        for whole in (True, False):  # rows are written once: if both need those that are damaged, go on without them
+            for path in (self.folder.last, self.folder.previous):
+                try:
+                    found = self._read(path, whole)
+                except CheckpointError as error:
+                    errors.append(error)
+                    continue
+                if errors:
+                    logger.warning(
+                        "%s Going on from %s instead.", errors[0], path if whole else f"what is left of {path}"
+                    )
+                self._last_is_good = path == self.folder.last
+                return found
+        raise errors[0]
 
-    def _read(self, path: Path) -> Found:
+    def _read(self, path: Path, whole: bool) -> Found:
+        """A checkpoint with all its rows; or, if not `whole`, with those after the last segment that is damaged."""
         checkpoint, _ = read_checkpoint(path)
         try:
             segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
-            bad = non_finite(_learned(checkpoint.state))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{path} is not the last checkpoint of a run: give a run's folder.") from None
-        if bad:
-            raise CheckpointError(f"{path} holds a number in {bad} that is not finite: it cannot be gone on from.")
-        rows = [(segment.first, self._read_rows(segment, path)) for segment in segments]
-        self._segments = segments
-        return Found(path, checkpoint, rows)
+        rows: list[tuple[int, Tensor]] = []
+        for segment in segments:
+            try:
+                rows.append((segment.first, self._read_rows(segment, path)))
+            except CheckpointError:
+                if whole or segment is segments[-1]:
+                    raise
+                rows = []
+        self._segments = segments if whole else []
+        return Found(path, checkpoint, rows, lost=not whole)
 
     def _read_rows(self, segment: Segment, path: Path) -> Tensor:
         """A segment's rows. Its name is made from numbers: nothing in a checkpoint can lead out of the folder."""
         (_, state), digest = read_checkpoint(self._path(segment))
-        if digest != segment.digest or non_finite(state):
+        if digest != segment.digest or not isinstance(state.get("rows"), Tensor):
             raise CheckpointError(
                 f"{self._path(segment)} is not what {path.name} was saved with: it was changed since."
             )
@@ -130,13 +146,8 @@ class CheckpointStore:
         return self.folder.last.with_name(f"{self.folder.algo}_replay_{segment.first}_{segment.end}.pt")
 
 
-def _learned(state: Tree) -> Tree:
-    """What an agent has learned, without the metrics of its last update, which may be anything."""
-    return {name: part for name, part in state["trainer"].get("agent", {}).items() if name != "metrics"}
-
-
 def _refuse_non_finite(checkpoint: Checkpoint) -> None:
-    bad = non_finite(_learned(checkpoint.state))
+    bad = non_finite(checkpoint.state)
     if bad:
         raise TrainingError(
             f"{bad} of the agent is not finite any more: it is not saved, and the checkpoint before it is kept. "

@@ -57,6 +57,7 @@ class Together:
                 run.report(step, row, ended)
             except TrainingError as error:
                 self.failures[n] = error
+                run.break_off()
                 if len(self.failures) == len(self.runs):
                     raise
                 logger.error("%s: %s The other seeds go on.", run.folder.path.name, error)

@@ -7,6 +7,7 @@ Environments come as one axis of S * E, agent by agent; data to learn from as [S
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +49,9 @@ class Stack:
         first = self.agents[0]
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
-        self._update = InPlace(self._updated, self.state, mode, updates if first.WHOLE else 0)
+        # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
+        options = {"combo_kernels": self.device.type == "cuda" and not self.many}
+        self._update = InPlace(self._updated, self.state, mode, updates if first.WHOLE else 0, options)
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
         self._example: Rows = {}
@@ -91,7 +94,10 @@ class Stack:
         """The columns of packed actions by name."""
         rows = packed.flatten(0, 1) if self.many else packed
         columns = rows.cpu().split(list(self._widths.values()), -1)
-        return {name: part.numpy() for name, part in zip(self._widths, columns, strict=True)}
+        actions = {name: part.numpy() for name, part in zip(self._widths, columns, strict=True)}
+        if self.many:  # one agent gone astray is stopped by its own losses, and must not stop the others' environments
+            np.nan_to_num(actions["executed"], copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+        return actions
 
     # --- learning -------------------------------------------------------------------------------------------
 

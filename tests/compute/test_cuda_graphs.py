@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from minerva.compute.captured import InPlace
 from minerva.trainers.agent import Agent
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.ppo.agent import PPOAgent
@@ -95,3 +96,14 @@ def test_updates_draw_new_noise_at_every_call(name: str) -> None:
         inputs.append([leaf.clone() for leaf in leaves(stack._update.graph.inputs[1])])
     for before, after in itertools.pairwise(inputs):
         assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_graph_takes_what_another_graph_has_written() -> None:
+    """Its output lies in the same place at every call, and has new numbers in it."""
+    state = {"total": torch.zeros((), device="cuda")}
+    double = InPlace(lambda state, x: (state, 2 * x), {"unused": torch.zeros((), device="cuda")}, "auto")
+    add = InPlace(lambda state, x: ({"total": state["total"] + x}, state["total"] + x), state, "auto")
+    sums = [add(double(torch.tensor(float(n), device="cuda"))).item() for n in range(1, 6)]
+    assert sums == [2, 6, 12, 20, 30]
+    assert double.graph is not None
+    assert add.graph is not None

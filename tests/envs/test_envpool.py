@@ -236,7 +236,7 @@ def test_gymnasiums_simulator_follows_from_the_same_state(env_id: str) -> None:
     theirs, ours = (make_vector(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
     theirs.reset([0])
     ours.reset([1])
-    env: Any = theirs._engine._envs.envs[0].unwrapped  # type: ignore[attr-defined]
+    env: Any = theirs._engine.envs[0].unwrapped  # type: ignore[attr-defined]
     position, velocity = GYMNASIUM_STATES[env_id](obs[0], info)
     mujoco.mj_resetData(env.model, env.data)
     env.set_state(np.array(position), np.array(velocity))
@@ -258,7 +258,7 @@ def test_classic_control_follows_from_the_same_state(env_id: str, state: Callabl
     theirs, ours = (make_vector(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
     theirs.reset([0])
     ours.reset([1])
-    theirs._engine._envs.envs[0].unwrapped.state = np.array(state(obs[0]))  # type: ignore[attr-defined]
+    theirs._engine.envs[0].unwrapped.state = np.array(state(obs[0]))  # type: ignore[attr-defined]
     follow(theirs, ours, 20, rtol=1e-5)
 
 
@@ -312,7 +312,7 @@ def test_dm_control_follows_from_the_same_state(task: str) -> None:
     theirs, ours = (make_vector(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
     theirs.reset([0])
     ours.reset([5])
-    physics = theirs._engine._envs.envs[0].unwrapped._env.physics  # type: ignore[attr-defined]
+    physics = theirs._engine.envs[0].unwrapped._env.physics  # type: ignore[attr-defined]
     with physics.reset_context():
         physics.data.qpos[:], physics.data.qvel[:] = SUITE_STATES[task](obs)
     follow(theirs, ours, 20, rtol=1e-6)

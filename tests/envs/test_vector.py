@@ -9,10 +9,10 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_envs import Broken, Counter, Ending, Endless, Listener, Lottery, Makes, rows
+from probe_envs import UNIT_ACTIONS, Broken, Counter, Ending, Endless, Listener, Lottery, Makes, rows
 
 from minerva.envs.vector import Episode, make_vector
-from minerva.errors import EnvError
+from minerva.errors import EnvError, TrainingError
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 ENDINGS = [Ending(3, True, False), Ending(1, False, True), Ending(2, True, True), Ending(4, False, True)]
@@ -157,6 +157,12 @@ def test_actions_are_stretched_to_asymmetric_bounds() -> None:
 def test_actions_outside_are_clipped_in_each_dimension() -> None:
     space = spaces.Box(np.array([-3.0, 0.0], np.float32), np.array([1.0, 10.0], np.float32))
     np.testing.assert_array_equal(heard(space, [7, -7], [1.0001, 0], [-1e30, 1e30]), [[1, 0], [1, 5], [-3, 10]])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_action_that_is_not_finite_does_not_reach_the_environment(value: float) -> None:
+    with pytest.raises(TrainingError, match="The policy gave an action that is not finite"):
+        heard(UNIT_ACTIONS, [value])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,5 +1,9 @@
 """Real simulators with short episodes, so that a whole run of a test takes a second."""
 
+import os
+import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -27,3 +31,31 @@ def reacher() -> gym.Env[Any, Any]:
 gym.register("ShortHopper-v0", entry_point=hopper)
 gym.register("ShortCheetah-v0", entry_point=cheetah)
 gym.register("ShortReacher-v0", entry_point=reacher)
+
+
+class Faulty(gym.Wrapper[Any, Any, Any, Any]):
+    """In its 30th step raises, dies or hangs, as FAULT says: once, if FAULT_MARK names a file, else each time."""
+
+    taken = 0
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        mark, at = os.environ.get("FAULT_MARK"), int(os.environ.get("FAULT_AT", "30"))
+        if self.taken == at and "FAULT" in os.environ and not (mark and Path(mark).exists()):
+            if mark:
+                Path(mark).touch()
+            self._fail(os.environ["FAULT"])
+        return super().step(action)
+
+    def _fail(self, how: str) -> None:
+        if how == "raises":
+            raise ValueError("a cable came loose", 7)
+        if how == "exits":
+            os._exit(1)
+        if how == "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "hangs":
+            time.sleep(1000)
+
+
+gym.register("FaultyHopper-v0", entry_point=lambda: Faulty(hopper()))

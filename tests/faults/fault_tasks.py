@@ -14,6 +14,9 @@ from minerva.runs.folder import RunFolder
 from minerva.runs.metrics import read_rows
 from minerva.runs.store import SEGMENTS, CheckpointStore
 
+UNCOMPARED = ("logs", SEGMENTS, "generators")
+"""Of a checkpoint: what holds clocks, how rows are laid out, and generators that a process seeds at random."""
+
 
 class Task(NamedTuple):
     """A run that takes about a second: algorithm, environment, hyperparameters, steps."""
@@ -35,31 +38,31 @@ SMALL: dict[str, Any] = {"policy_layer_sizes": (8,), "num_envs": 2}
 ROLLOUT: dict[str, Any] = {**SMALL, "rollout_steps": 64}
 TASKS = {
     "ppo": Task(
-        "ppo", "fault_envs:ShortHopper-v0", {**ROLLOUT, "critic_layer_sizes": (8,), "minibatch_size": 64}, 640, 256
+        "ppo", "fault_envs:ShortHopper-v0", {**ROLLOUT, "critic_layer_sizes": (8,), "minibatch_size": 64}, 384, 128
     ),
-    "vmpo": Task("vmpo", "fault_envs:ShortReacher-v0", {**ROLLOUT, "value_layer_sizes": (8,)}, 640, 256),
+    "vmpo": Task("vmpo", "fault_envs:ShortReacher-v0", {**ROLLOUT, "value_layer_sizes": (8,)}, 384, 128),
     "mpo": Task(
         "mpo",
         "fault_envs:ShortCheetah-v0",
         {**SMALL, "critic_layer_sizes": (8,), "action_samples": 3, "batch_size": 4, "n_step": 3}
         | {"update_after": 40, "updates_per_step": 0.3, "replay_size": 300},
-        640,
-        256,
+        384,
+        128,
     ),
 }
 
 
-def outcome(folder: Path, algo: str) -> dict[str, Any]:
+def outcome(folder: Path, algo: str, best: bool = True) -> dict[str, Any]:
     """Everything a finished run leaves behind but for clocks: state, replay, metrics, evaluations, TensorBoard."""
     run = RunFolder(folder, algo)
     found = CheckpointStore(run).newest()
-    state = {name: part for name, part in found.checkpoint.state.items() if name not in ("logs", SEGMENTS)}
+    state = {name: part for name, part in found.checkpoint.state.items() if name not in UNCOMPARED}
     replay = torch.cat([rows for _, rows in found.rows])[-150:] if found.rows else None
     return {
         "finished": found.checkpoint.about["finished"],
         **_flat(state),
         **({"replay": replay} if replay is not None else {}),
-        "best": _flat(load_checkpoint(run.best).state["trainer"]["agent"]),
+        "best": _flat(load_checkpoint(run.best).state["trainer"]["agent"]) if best else None,
         "metrics": [_without_clock(row) for row in read_rows(run.metrics)],
         "evaluations": read_rows(run.evaluations),
         "tensorboard": _scalars(run.tensorboard),
@@ -99,10 +102,8 @@ def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
 
 def _scalars(folder: Path) -> list[tuple[int, str, float]]:
     """Every scalar in the files as they are, in order: what a reader would hide is seen here."""
-    found = []
-    for path in sorted(folder.iterdir()):
-        for event in EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                if value.tag not in WALL_CLOCK:
-                    found.append((event.step, value.tag, float(make_ndarray(value.tensor))))
-    return found
+    events = [event for path in sorted(folder.iterdir()) for event in EventFileLoader(str(path)).Load()]
+    values = [(event.step, value) for event in events for value in event.summary.value]
+    return [
+        (step, value.tag, float(make_ndarray(value.tensor))) for step, value in values if value.tag not in WALL_CLOCK
+    ]

@@ -274,7 +274,7 @@ def test_if_both_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path) -> N
     Idle().train(20, tmp_path, callbacks=[stop_at(10)])
     for path in (tmp_path / "checkpoints").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"ppo_previous\.pt is cut off"):
+    with pytest.raises(CheckpointError, match=r"ppo_last\.pt is cut off"):
         Idle().train(20, tmp_path)
 
 
@@ -339,6 +339,7 @@ def test_the_config_says_all_that_makes_two_runs_the_same(tmp_path: Path) -> Non
         "eval_every": 2,
         "eval_episodes": 3,
         "compile": "auto",
+        "matmul": "highest",
         "hyperparameters": {"gamma": 0.9},
     }
     assert provenance["versions"]["torch"] == torch.__version__

@@ -11,6 +11,28 @@ from scipy.linalg import solve_discrete_are
 
 from minerva.evaluation import Evaluator
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.vmpo.trainer import VMPOTrainer
+
+VMPO = {
+    "policy_layer_sizes": (32,),
+    "value_layer_sizes": (64, 64),
+    "ppo_like_backbone": True,
+    "squash": False,
+    "initial_log_std": -1.0,
+    "num_envs": 32,
+    "rollout_steps": HORIZON,
+    "gamma": 0.95,
+    "advantage_estimator": "gae",
+    "temperature": "solved",
+    "m_steps": 16,
+    "epsilon_mu": 0.1,
+    "epsilon_sigma": 1e-3,
+    "alpha_update": "multiplicative",
+    "alpha_lr": 0.1,
+    "policy_lr": 1.5e-3,
+    "value_lr": 3e-3,
+    "anneal_lr": True,
+}
 
 PPO = {
     "policy_layer_sizes": (32,),
@@ -83,5 +105,13 @@ def test_an_untrained_policy_is_far_from_the_best() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ppo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
     trainer = PPOTrainer(LQR, seed=seed, **PPO)
+    trainer.train(200_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
+    assert 0 < lqr_gap(trainer) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_vmpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
+    trainer = VMPOTrainer(LQR, seed=seed, **VMPO)
     trainer.train(200_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
     assert 0 < lqr_gap(trainer) < 0.1

@@ -183,8 +183,9 @@ class MPOAgent(OffPolicyAgent):
     def updated(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors. If anything is not finite, the state stays as it was."""
         fresh = self._with_fresh_targets(state, hyper)
-        evaluated, critic_metrics = self.evaluate(fresh, batch, noise["critic"], hyper)
-        improved, policy_metrics = self.improve(evaluated, batch["obs"][0], noise["actions"], hyper)
+        target, sampled = self.evaluate.targets(fresh, batch, noise, hyper)
+        evaluated, critic_metrics = self.evaluate(fresh, batch, target, hyper)
+        improved, policy_metrics = self.improve(evaluated, batch["obs"][0], sampled, hyper)
         metrics = {**critic_metrics, **policy_metrics}
         checked = [*batch.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]

@@ -11,19 +11,31 @@ from minerva.utils.tree import Tree
 
 
 class Evaluation:
-    """`(state, batch, noise, hyper) -> (state, metrics)`. Rows of the batch are time first, [T, B, ...]."""
+    """`(state, batch, target, hyper) -> (state, metrics)`. Rows of the batch are time first, [T, B, ...]."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self.head = learner.head
 
-    def __call__(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
+    def __call__(self, state: Tree, batch: Rows, target: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """The critic one gradient step closer to its target for the first row."""
-        target_of = self.retrace_target if "behaviour_logp" in batch else self.expected_target
-        target = target_of(state, batch, noise, hyper)
         slope, metrics = gradient(self.loss, state["q"], batch["obs"][0], batch["actions"][0], target)
         after = self.learner.step("q", state, slope, hyper["q_lr"], hyper["max_grad_norm"])
         return after, {**metrics, "target": target}
+
+    def targets(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
+        """The critic's target, and the samples in the first row's states that the E-step will weigh."""
+        obs = batch["obs"][0]
+        if "behaviour_logp" in batch:
+            here = self.learner.sampled(state, obs, noise["actions"])
+            return self.retrace_target(state, batch, noise["critic"], hyper), here
+        rewards, discount, terminated, next_obs = self.following(batch, hyper)
+        # the target networks see both states in one pass
+        both_noise = torch.stack((noise["critic"], noise["actions"]), 1)
+        both = self.learner.sampled(state, torch.stack((next_obs, obs)), both_noise)
+        target = self.head.td_target(rewards, discount, terminated, both["outputs"][:, 0])
+        here = {name: value[1] if name.startswith("old") else value[:, 1] for name, value in both.items()}
+        return target, here
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, target: Tensor) -> tuple[Tensor, Rows]:
         """How far the critic is from its target.  [B, O], [B, D], target -> []"""
@@ -31,15 +43,13 @@ class Evaluation:
         loss = self.head.loss(outputs, target)
         return loss, {"loss/q": loss, "outputs": outputs}
 
-    def expected_target(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> Tensor:
-        """Rewards until the n-th row or the episode's end, then the expected value of the state that follows."""
+    def following(self, batch: Rows, hyper: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Rewards until the n-th row or the episode's end; discount, end and observation of what follows."""
         rewards, discount, used = n_step_sums(batch["rewards"], batch["dones"], hyper["gamma"])
         last = used.long().unsqueeze(0) - 1
         terminated = torch.take_along_dim(batch["terminated"], last, 0).squeeze(0)
         next_obs = torch.take_along_dim(batch["next_obs"], last.unsqueeze(-1), 0).squeeze(0)
-        next_actions = sampled_actions(*self.learner.policy(state["policy_target"], next_obs), noise)
-        outputs = self.learner.critic(state["q_target"], next_obs, next_actions)
-        return self.head.td_target(rewards, discount, terminated, outputs)
+        return rewards, discount, terminated, next_obs
 
     def retrace_target(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> Tensor:
         """Retrace along the sequence, for its first row."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.gradient import gradient
-from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std, sampled_actions
+from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std
 from minerva.formulas.lagrange import floored, multiplier_loss, penalty, positive, solved_temperature
 from minerva.networks import LOG_STD_MIN
 from minerva.trainers.mpo.config import MPOConfig
@@ -25,7 +25,7 @@ from minerva.utils.tree import Tree
 
 
 class Improvement:
-    """`(state, obs, noise, hyper) -> (state, metrics)`."""
+    """`(state, obs, sampled, hyper) -> (state, metrics)`; `sampled` as `Learner.sampled` gives them."""
 
     def __init__(self, learner: Learner, config: MPOConfig) -> None:
         self.learner = learner
@@ -34,9 +34,9 @@ class Improvement:
         self.penalized = config.epsilon_penalty > 0
         self.is_temperature = learner.flat["duals"].mark(TEMPERATURES)
 
-    def __call__(self, state: Tree, obs: Tensor, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
-        """E-step, a step of the duals, then M steps of the policy towards the weighted samples.  [B, O], [N, B, D]"""
-        samples, metrics = self.e_step(state, obs, noise, hyper)
+    def __call__(self, state: Tree, obs: Tensor, sampled: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """E-step, a step of the duals, then M steps of the policy towards the weighted samples.  [B, O]"""
+        samples, metrics = self.e_step(state, obs, sampled, hyper)
         after, dual_metrics = self.dual_step(state, samples, hyper)
         prices = self.multipliers(after["duals"], samples)
         for _ in range(self.m_steps):
@@ -54,13 +54,11 @@ class Improvement:
 
     # --- E-step ---------------------------------------------------------------------------------------------
 
-    def e_step(self, state: Tree, obs: Tensor, noise: Tensor, hyper: Rows) -> tuple[Rows, Rows]:
+    def e_step(self, state: Tree, obs: Tensor, sampled: Rows, hyper: Rows) -> tuple[Rows, Rows]:
         """Samples of the target policy, valued by the target critic, and how much each of them counts."""
-        mean, log_std = self.learner.policy(state["policy_target"], obs)
-        actions = sampled_actions(mean, log_std, noise)
-        q = self.learner.values(state["q_target"], obs, actions)
-        excess = out_of_bounds_scores(actions, self.learner.action_low, self.learner.action_high)
-        samples = {"obs": obs, "old_mean": mean, "old_log_std": log_std, "actions": actions, "q": q, "excess": excess}
+        q = self.learner.head.values(sampled["outputs"])
+        excess = out_of_bounds_scores(sampled["actions"], self.learner.action_low, self.learner.action_high)
+        samples = {**sampled, "obs": obs, "q": q, "excess": excess}
         if self.solved:
             samples |= self.solved_temperatures(samples, hyper)
         temperatures = self.multipliers(state["duals"], samples)

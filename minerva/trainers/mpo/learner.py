@@ -3,6 +3,7 @@
 from torch import Tensor
 from torch.func import functional_call
 
+from minerva.formulas.gaussian import sampled_actions
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.networks import Critic, DiagonalGaussianPolicy
 from minerva.trainers.mpo.duals import Duals
@@ -43,6 +44,13 @@ class Learner:
     def values(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
         """Q of the same.  [B, O], [..., B, D] -> [..., B]"""
         return self.head.values(self.critic(parameters, obs, actions))
+
+    def sampled(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
+        """Actions of the target policy, and what the target critic says of them.  [..., B, O], [N, ..., B, D]"""
+        mean, log_std = self.policy(state["policy_target"], obs)
+        actions = sampled_actions(mean, log_std, noise)
+        outputs = self.critic(state["q_target"], obs, actions)
+        return {"old_mean": mean, "old_log_std": log_std, "actions": actions, "outputs": outputs}
 
     def step(self, name: str, state: Tree, gradient: Tensor, learning_rate: Tensor, max_norm: Tensor) -> Tree:
         """The state after one step of the parameters called `name` along their clipped gradient."""

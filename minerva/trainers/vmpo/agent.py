@@ -1,8 +1,7 @@
 """V-MPO as policy iteration: evaluate a rollout, weigh its samples (E-step), fit the policy to them (M-step).
 
 Everything the agent learns with is one tree of tensors, `state`, and an update is a function of tensors:
-`updated(state, rollout, noise, hyper) -> (state, metrics)` for a whole rollout, `fitted` for a batch. `update` and
-`learn` call them and write the new state where the networks see it.
+`updated(state, rollout, noise, hyper) -> (state, metrics)` for a whole rollout, `fitted` for a batch.
 """
 
 import math
@@ -157,8 +156,8 @@ class VMPOAgent(Agent):
 
     def calls(self, piece: str) -> int:
         """See `Agent`."""
-        m_steps = self.config.updates_per_rollout * self.config.m_steps
-        return {"acted": self.config.rollout_steps, "m_step": m_steps}[piece]
+        config = self.config
+        return config.rollout_steps if piece == "acted" else config.updates_per_rollout * config.m_steps
 
     def update(self, batch: Mapping[str, Array | Tensor]) -> dict[str, float]:
         """Learn from a batch: `obs, actions, old_means, old_log_stds, returns, advantages`.

@@ -244,7 +244,8 @@ def test_retrace_with_lambda_0_is_the_one_step_target(
     rows, first = along.prepared(batch), short.prepared({name: value[:, 0] for name, value in batch.items()})
     noise = along.draw_update(rows)["critic"]
     target = along.evaluate.retrace_target(along.state, rows, noise, along.hyper())
-    one_step = short.evaluate.expected_target(short.state, first, noise.view(8, 9, 4, 2)[:, :, 0], short.hyper())
+    own = noise.view(8, 9, 4, 2)[:, :, 0]
+    one_step, _ = short.evaluate.targets(short.state, first, {"critic": own, "actions": own}, short.hyper())
     if critic == "categorical":
         atoms = torch.linspace(-20, 20, 51)
         target, one_step = (target * atoms).sum(-1), (one_step * atoms).sum(-1)
@@ -479,9 +480,8 @@ def test_weights_of_a_state_add_up_to_two_with_the_penalty(make_agent: MakeAgent
     for bound, total in ((0.0, 1.0), (0.001, 2.0)):
         agent = make_agent(epsilon_penalty=bound)
         rows = agent.prepared(make_batch())
-        samples, _ = agent.improve.e_step(
-            agent.state, rows["obs"][0], agent.draw_update(rows)["actions"], agent.hyper()
-        )
+        sampled = agent.learner.sampled(agent.state, rows["obs"][0], agent.draw_update(rows)["actions"])
+        samples, _ = agent.improve.e_step(agent.state, rows["obs"][0], sampled, agent.hyper())
         torch.testing.assert_close(samples["weights"].sum(0), torch.full((9,), total))
 
 

@@ -1,0 +1,172 @@
+"""How fast Minerva is beside its peers, in one command:
+
+    python -m benchmarks.speed                      # everything, about half an hour on a quiet machine
+    python -m benchmarks.speed ppo --repeats 5      # PPO against its peers alone
+
+The contestants run in turn, one at a time, one thread each, evaluation off (see `race`), so that what else the machine
+does touches all alike. A ratio is taken within each repeat; printed are the median and the smallest and largest of
+them, by the clock and by CPU time. The peers come with `pip install 'minerva[bench]'`.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.console import Console
+
+from benchmarks.speed.race import Entry, race
+from minerva.envs.envpool import obstacle
+from minerva.runs.folder import provenance
+
+CONTESTANTS = "benchmarks.speed.contestants"
+PEERS = {"sb3": "stable-baselines3", "skrl": "skrl"}
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure, and for how long."""
+
+    cases: tyro.conf.Positional[tuple[Literal["ppo", "updates", "envs", "width", "memory"], ...]] = ()
+    """Which cases; none: all."""
+    env: str = "HalfCheetah-v5"
+    """Environment."""
+    repeats: int = 5
+    """How often each contestant is timed."""
+    seconds: float = 10.0
+    """How long at a time, at least."""
+    out: Path | None = None
+    """A JSON file for all that was measured."""
+
+
+def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
+    """PPO on CleanRL's recipe, 1 and 8 environments, all on gymnasium's environments."""
+    results = []
+    for num_envs in (1, 8):
+        arguments = {"env": options.env, "num_envs": num_envs}
+        entries = [Entry(name, f"{CONTESTANTS}:{name}_ppo", arguments) for name in ("minerva", *PEERS)]
+        results.append(_raced(f"PPO, {num_envs} env(s), environment steps/s", entries, options))
+    return results
+
+
+def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
+    """MPO's and V-MPO's update, compiled and eager."""
+    results = []
+    for algo in ("mpo", "vmpo"):
+        modes = {"compiled": "auto", "eager": "off"}
+        entries = [Entry(name, f"{CONTESTANTS}:{algo}_update", {"compile": mode}) for name, mode in modes.items()]
+        results.append(_raced(f"{algo} update, updates/s", entries, options))
+    return results
+
+
+def more_environments(options: Options) -> list[dict[str, Any]]:
+    """PPO by Minerva with 1 to 64 environments, on each engine that is here."""
+    entries = [
+        Entry(f"{engine} {num_envs}", f"{CONTESTANTS}:minerva_ppo", {"num_envs": num_envs, "engine": engine})
+        for engine in ("gymnasium", "envpool")
+        for num_envs in (1, 4, 16, 64)
+        if engine == "gymnasium" or not obstacle(options.env)
+    ]
+    return [_raced("PPO, more environments, environment steps/s", _on(options.env, entries), options)]
+
+
+def wider_networks(options: Options) -> list[dict[str, Any]]:
+    """PPO by Minerva with 8 environments and layers of 64 to 512."""
+    entries = [
+        Entry(f"width {width}", f"{CONTESTANTS}:minerva_ppo", {"num_envs": 8, "width": width})
+        for width in (64, 128, 256, 512)
+    ]
+    return [_raced("PPO, wider networks, environment steps/s", _on(options.env, entries), options)]
+
+
+def replay_memory(options: Options) -> list[dict[str, Any]]:
+    """What a million transitions of HalfCheetah take in MPO's replay."""
+    import torch
+
+    from minerva.data.replay import Replay
+
+    widths = {"obs": 17, "actions_exec": 6, "next_obs": 17}
+    replay = Replay(1_000_000, 1, widths, torch.device("cpu"))
+    megabytes = replay.storage.nbytes / 1e6
+    console.print(f"\n[bold]Replay[/]: a million transitions of HalfCheetah in {megabytes:.0f} MB")
+    return [{"what": "replay of a million HalfCheetah transitions, MB", "megabytes": megabytes}]
+
+
+CASES: dict[str, Callable[[Options], list[dict[str, Any]]]] = {
+    "ppo": ppo_against_peers,
+    "updates": compiled_against_eager,
+    "envs": more_environments,
+    "width": wider_networks,
+    "memory": replay_memory,
+}
+
+
+def _on(env: str, entries: Sequence[Entry]) -> list[Entry]:
+    for entry in entries:
+        entry.arguments["env"] = env
+    return list(entries)
+
+
+def _raced(what: str, entries: list[Entry], options: Options) -> dict[str, Any]:
+    """Race them, print how the first stands to each of the others, and return all that is known."""
+    console.print(f"\n[bold]{what}[/]")
+    race(entries, options.repeats, options.seconds, console.print)
+    first, *_ = entries
+    ratios = {}
+    for entry in entries:
+        if entry.failure:
+            console.print(f"  {entry.name}: {entry.failure}", markup=False)
+            continue
+        line = f"  {entry.name:<14} {_spread(entry.rates, ',.0f' if min(entry.rates) > 100 else '.2f')}"
+        if entry is not first and not first.failure:
+            ratios[entry.name] = [mine / theirs for mine, theirs in zip(first.rates, entry.rates, strict=True)]
+            cpu = [mine / theirs for mine, theirs in zip(first.cpu_rates, entry.cpu_rates, strict=True)]
+            line += f"   {first.name} / {entry.name}: {_spread(ratios[entry.name], '.2f')}"
+            line += f"   by CPU time: {_spread(cpu, '.2f')}"
+        console.print(line, markup=False)
+    return {"what": what, "contestants": [asdict(entry) for entry in entries], f"ratios of {first.name}": ratios}
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """Median [smallest, largest]."""
+    return f"{statistics.median(values):{form}} [{min(values):{form}}, {max(values):{form}}]"
+
+
+def machine() -> dict[str, Any]:
+    """Where this was measured, and how busy it was."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return {"cpu": model, "cores": os.cpu_count(), "load_before": os.getloadavg()[0], "system": platform.platform()}
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def main() -> None:
+    options = tyro.cli(Options, prog="python -m benchmarks.speed", description=__doc__)
+    results: dict[str, Any] = {"options": {**asdict(options), "out": None}, "machine": machine(), **provenance()}
+    results["versions"] |= {package: version(package) for package in PEERS.values()}
+    results["results"] = [result for name in options.cases or CASES for result in CASES[name](options)]
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(results, indent=1))
+        console.print(f"\nwritten: {options.out}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

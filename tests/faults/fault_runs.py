@@ -1,0 +1,144 @@
+"""Whole runs in forked processes, so that they can be killed: this process imports torch once and never trains."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fault_envs
+import torch
+from fault_tasks import TASKS, differing, outcome
+
+import minerva.analysis.curve  # noqa: F401  slow to import, and every run ends with it
+from minerva.cli.main import main
+from minerva.runs import files
+
+torch.set_num_threads(1)
+for maker in (fault_envs.hopper, fault_envs.cheetah, fault_envs.reacher):
+    maker().close()  # imports their simulators here, and not in every process anew
+
+Hook = Callable[[str, Path], None]
+PATIENCE = 300.0
+
+
+class Ended(NamedTuple):
+    """How a process ended: exit code (minus the signal that killed it), what it printed, and how long it took."""
+
+    code: int
+    text: str
+    seconds: float
+
+
+class Child:
+    """A forked process that runs `work`, its output in a file."""
+
+    def __init__(self, work: Callable[[], Any], log: Path) -> None:
+        self.log, self.began = log, time.monotonic()
+        log.unlink(missing_ok=True)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._work(work)
+
+    def _work(self, work: Callable[[], Any]) -> None:
+        code = 70
+        try:
+            handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+            code = int(work() or 0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> Ended:
+        """Until it ends; one that takes minutes is killed, which no case expects."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            time.sleep(0.005)
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return Ended(os.waitstatus_to_exitcode(status), text, time.monotonic() - self.began)
+
+
+def train(algo: str, folder: Path, hook: Hook | None = None, **changed: Any) -> Child:
+    """The algorithm's small run, started or gone on with, every file operation announced to `hook`."""
+
+    def work() -> int:
+        files.CHUNK = 1 << 12  # so that a kill falls into the midst of a file, too
+        if hook is not None:
+            files.before = hook  # type: ignore[assignment]
+        return main(TASKS[algo].command(folder, **changed))
+
+    return Child(work, folder.with_name(f"{folder.name}.log"))
+
+
+def dying_at(number: int) -> Hook:
+    """SIGKILL to itself before the file operation of this number."""
+    count = iter(range(10**9))
+
+    def hook(operation: str, path: Path) -> None:
+        if next(count) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def failing_at(number: int, error: int) -> Hook:
+    """A full disk, or a broken one, from the file operation of this number on for one operation."""
+    count = iter(range(10**9))
+
+    def hook(operation: str, path: Path) -> None:
+        if next(count) == number:
+            raise OSError(error, os.strerror(error))
+
+    return hook
+
+
+class Reference(NamedTuple):
+    """A run that was left alone: what came of it, its file operations, its seconds."""
+
+    outcome: dict[str, Any]
+    operations: int
+    seconds: float
+
+
+def reference(algo: str, folder: Path, **changed: Any) -> Reference:
+    """Train it whole, counting."""
+    counter = folder.with_name(f"{folder.name}.operations")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+
+    def count(operation: str, path: Path) -> None:
+        with open(counter, "a") as file:
+            file.write("x")
+
+    ended = train(algo, folder, count, **changed).wait()
+    if ended.code != 0:
+        raise RuntimeError(f"the reference run of {algo} ended with {ended.code}:\n{ended.text}")
+    return Reference(outcome(folder, algo), len(counter.read_text()), ended.seconds)
+
+
+def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool = True, **changed: Any) -> str:
+    """Go on until the end; nothing, or what differs from the run that was left alone."""
+    ended = train(algo, folder, **changed).wait()
+    if ended.code != 0:
+        return f"ended with {ended.code}: {ended.text[-600:]}"
+    different = differing(outcome(folder, algo, best), expected if best else {**expected, "best": None})
+    return f"differs in {different}" if different else ""

@@ -1,0 +1,179 @@
+"""The checkpoint store: rows are written once, the best holds none, one process wins, what is damaged is got around."""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from minerva.errors import CheckpointError, RunError, TrainingError
+from minerva.runs import files
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint
+from minerva.runs.files import locked
+from minerva.runs.folder import RunFolder
+from minerva.runs.store import CheckpointStore
+
+
+class Numbers:
+    """A replay of which row n holds the number n."""
+
+    steps, written = 20, 0
+
+    def since(self, first: int) -> torch.Tensor:
+        return torch.arange(float(first), float(self.written)).view(-1, 1, 1)
+
+    def put(self, first: int, rows: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def hold(self, rows: torch.Tensor) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run", "mpo")
+    folder.make()
+    folder.create({})
+    return folder
+
+
+def checkpoint(step: int, weight: float = 1.0) -> Checkpoint:
+    return Checkpoint({"step": step}, {"trainer": {"agent": {"weights": torch.full((3,), weight)}}, "step": step})
+
+
+def saved(folder: RunFolder, *ends: int) -> CheckpointStore:
+    """A store that saved when this many rows were written."""
+    store, rows = CheckpointStore(folder), Numbers()
+    for step, end in enumerate(ends):
+        rows.written = end
+        store.save(checkpoint(step), rows)
+    return store
+
+
+def segments(folder: RunFolder) -> list[str]:
+    return sorted(path.name for path in folder.last.parent.glob("*_replay_*"))
+
+
+@pytest.mark.parametrize("ends", [(3,), (0, 7, 7, 12), (5, 19, 26, 40), (5, 60, 61), (30, 31, 32, 33, 60)], ids=str)
+def test_the_newest_rows_come_back_whatever_the_saves(ends: tuple[int, ...], folder: RunFolder) -> None:
+    saved(folder, *ends)
+    found = CheckpointStore(folder).newest()
+    rows = torch.cat([part for _, part in found.rows]).flatten() if found.rows else torch.zeros(0)
+    window = min(ends[-1], 20)
+    assert torch.equal(rows[len(rows) - window :], torch.arange(float(ends[-1] - window), float(ends[-1])))
+    assert [first for first, _ in found.rows] == sorted(first for first, _ in found.rows)
+
+
+def test_every_row_is_written_once_and_removed_when_nobody_needs_it(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(
+        files, "before", lambda operation, path: written.append(path.name) if operation == "rename" else None
+    )
+    saved(folder, 8, 16, 24, 32, 40, 40)
+    names = [f"mpo_replay_{first}_{first + 8}.pt" for first in range(0, 40, 8)]
+    assert [name for name in written if "replay" in name] == names
+    assert segments(folder) == sorted(names[2:])  # rows 20 to 39 for the last, and the same for the one before it
+
+
+def test_the_best_checkpoint_holds_no_rows(folder: RunFolder) -> None:
+    store = saved(folder, 8)
+    store.save_best(checkpoint(1))
+    assert load_checkpoint(folder.best).state.keys() == {"trainer", "step"}
+
+
+def test_the_one_before_the_last_is_kept_and_never_replaced_by_a_damaged_one(folder: RunFolder) -> None:
+    saved(folder, 8, 16)
+    folder.last.write_bytes(b"")
+    store = CheckpointStore(folder)
+    assert store.newest().checkpoint.about["step"] == 0
+    store.save(checkpoint(7))
+    assert load_checkpoint(folder.last).about["step"] == 7
+    assert load_checkpoint(folder.previous).about["step"] == 0
+
+
+def test_a_run_killed_between_two_renames_has_a_last_checkpoint(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = saved(folder, 8, 16)
+
+    def die(operation: str, path: Path) -> None:
+        if operation == "rename" and path == folder.last:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "before", die)
+    with pytest.raises(KeyboardInterrupt):
+        store.save(checkpoint(2))
+    assert CheckpointStore(folder).newest().checkpoint.about["step"] == 1
+
+
+@pytest.mark.parametrize(("damaged", "left"), [("0_8", (8, 24)), ("8_16", (16, 24))])
+def test_rows_that_both_checkpoints_need_are_gone_without_if_they_are_damaged(
+    damaged: str, left: tuple[int, int], folder: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(folder, 8, 16, 24)
+    (folder.last.parent / f"mpo_replay_{damaged}.pt").write_bytes(b"")
+    with caplog.at_level(logging.WARNING, "minerva"):
+        found = CheckpointStore(folder).newest()
+    assert f"mpo_replay_{damaged}.pt" in caplog.text
+    assert found.lost
+    assert torch.equal(torch.cat([part for _, part in found.rows]).flatten(), torch.arange(*map(float, left)))
+
+
+def test_damage_of_rows_that_only_the_last_needs_costs_one_checkpoint(folder: RunFolder) -> None:
+    saved(folder, 8, 16, 24)
+    (folder.last.parent / "mpo_replay_16_24.pt").write_bytes(b"")
+    found = CheckpointStore(folder).newest()
+    assert (found.path, found.lost, found.checkpoint.about["step"]) == (folder.previous, False, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_not_saved(value: float, folder: RunFolder) -> None:
+    store = saved(folder, 8)
+    for save in (store.save, store.save_best):
+        with pytest.raises(TrainingError, match="weights of the agent is not finite"):
+            save(checkpoint(1, value))
+    assert CheckpointStore(folder).newest().checkpoint.about["step"] == 0
+
+
+def test_a_run_without_a_checkpoint_is_named(folder: RunFolder) -> None:
+    assert not CheckpointStore(folder).exists()
+    with pytest.raises(CheckpointError, match=r"mpo_last\.pt does not exist"):
+        CheckpointStore(folder).newest()
+
+
+def test_one_process_has_a_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(RunError, match="Another process is training in"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with locked(tmp_path):
+            os.write(write, b"x")
+            time.sleep(60)
+            os._exit(0)
+    assert os.read(read, 1) == b"x"
+    try:
+        with pytest.raises(RunError), locked(tmp_path):
+            pass
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_link_in_a_runs_folder_is_refused(folder: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("as it was")
+    folder.metrics.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"metrics\.jsonl is a link"):
+        folder.existing_config()
