@@ -14,8 +14,8 @@ ARGS   ?=
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make test        lint, types and tests (under ten minutes on two cores)"
-	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
+	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
@@ -75,8 +75,7 @@ wheel-test: $(VENV)/.dev
 # the only target that calls apt: what the tests need of the system, on Debian
 system-deps:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 \
-		chromium chromium-driver > /dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 chromium chromium-driver > /dev/null
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
