@@ -3,22 +3,14 @@
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from changed_copies import Change
 
 from mathdoc.check import Report, check
 from mathdoc.settings import find_settings
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-class Change(NamedTuple):
-    """A piece of a module's text and what stands in its place."""
-
-    module: str
-    old: str
-    new: str
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
-from conftest import Change
+from changed_copies import Change
 
 from mathdoc.check import Report
 from mathdoc.problem import Problem
