@@ -35,6 +35,14 @@ class _EachOnce(CustomGraphPass):
 OPTIONS: dict[str, Any] = {"post_grad_custom_pre_pass": _EachOnce()}
 
 
+def options_for(device: torch.device, many: bool = False) -> dict[str, Any]:
+    """What torch.compile is to do beside its usual work, for one agent or for many."""
+    if device.type == "cpu":
+        return {"cpp_wrapper": True}  # a step of PPO spends a sixth of its time in the Python that calls its kernels
+    # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
+    return {"combo_kernels": not many}
+
+
 def compiled(
     function: Callable[..., Any], mode: CompileMode, calls: int, options: dict[str, Any] | None = None
 ) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.compute.compiled import CompileMode, compiled
+from minerva.compute.compiled import CompileMode, compiled, options_for
 from minerva.utils.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -97,7 +97,8 @@ class Agent(ABC):
     def compile(self, mode: CompileMode, updates: int) -> None:
         """Compile what an update runs, if that many updates are worth it."""
         for name in self.COMPILED:
-            setattr(self, name, compiled(getattr(self, name), mode, updates * self.calls(name)))
+            calls = updates * self.calls(name)
+            setattr(self, name, compiled(getattr(self, name), mode, calls, options_for(self.device)))
 
     def lifted(self, lift: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """The same agent with `lift(name, piece)` in the place of each piece."""

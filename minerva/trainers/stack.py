@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.captured import InPlace
-from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled
+from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled, options_for
 from minerva.compute.host import HostFunction, NotOnHostError
 from minerva.trainers.agent import Agent, Array, Rows, fetched
 from minerva.utils.tree import Tree, mapped, stacked
@@ -50,8 +50,7 @@ class Stack:
         first = self.agents[0]
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
-        # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
-        options = {"combo_kernels": self.device.type == "cuda" and not self.many}
+        options = options_for(self.device, self.many)
         self._update = InPlace(self._updated, self.state, mode, updates if first.WHOLE else 0, options)
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
@@ -136,7 +135,8 @@ class Stack:
         first = self.agents[0]
         if name not in first.COMPILED or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
-        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name))
+        options = options_for(self.device, self.many)
+        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options)
 
     def _on_numpy(self, obs: Tensor, noise: Tensor) -> HostFunction | None:
         """Acting as calls of NumPy, if that is quicker and there are enough of them."""
