@@ -2,7 +2,7 @@
 
     python benchmarks/ablation.py --device cuda
 
-writes one file per variant and seed to benchmarks/results/vmpo/ablation/ and prints the table.
+writes one file per variant and seed to benchmarks/results/ablation/vmpo/ and prints the table.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Ablation:
     """Budget of each."""
     device: str = "cpu"
     """Where the learner runs."""
-    out: Path = RESULTS / "vmpo" / "ablation"
+    out: Path = RESULTS / "ablation"
     """Where the files go."""
 
 
