@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import make_dataclass
+from types import FrameType
 from typing import Annotated, Any, Union
 
 import tyro
@@ -22,6 +23,8 @@ from minerva.cli.train import train_type
 from minerva.errors import MinervaError, TrainingError
 
 DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
+
+TOO_EARLY = "stopped before there was a checkpoint: give the same command again."
 
 DESCRIPTION = "Minerva: MPO, V-MPO and PPO for continuous control."
 
@@ -38,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         return FAILED if isinstance(error, TrainingError) else WRONG_INPUT
     except KeyboardInterrupt:
-        errors.print("stopped before there was a checkpoint: give the same command again.")
+        errors.print(TOO_EARLY)
         return STOPPED
     except SystemExit as exit_:  # from the parser: help was shown, or the arguments were refused
         return int(exit_.code or 0)
@@ -50,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry() -> None:
     """`main` for a process of its own. A stopped one ends at once: torch's compile helpers take long to leave."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -58,10 +63,17 @@ def entry() -> None:
     sys.exit(code)
 
 
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End without unwinding: an exception that meets a C++ library at its import aborts the process."""
+    os.write(2, f"{TOO_EARLY}\n".encode())
+    os._exit(STOPPED)
+
+
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
     """Inside, SIGTERM is what Ctrl-C is, from the first moment on; a run has a handler of its own for both."""
-    if threading.current_thread() is not threading.main_thread():
+    known = signal.getsignal(signal.SIGTERM) is _leave
+    if known or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

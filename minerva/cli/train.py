@@ -26,6 +26,7 @@ from minerva.errors import ConfigError, RunError
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
 from minerva.runs.run import Result
+from minerva.runs.signals import ignored_signals
 from minerva.trainers.registry import PREFIXES, config_class
 
 DEFAULT_ENV = "Pendulum-v1"
@@ -105,7 +106,8 @@ class TrainCommand:
         console = Console(highlight=False)
         _announce(console, algo, options, config, trainer.envs.engine)
         result = trainer.train(options.total_steps, folder, **settings)
-        _conclude(console, algo, options.env, result)
+        with ignored_signals():  # the run is over and written: what is left is to tell of it
+            _conclude(console, algo, options.env, result)
         return 0 if result.finished else 3
 
     def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
@@ -120,7 +122,8 @@ class TrainCommand:
         console = Console(highlight=False)
         _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.engine)
         results = population.train(options.total_steps, folders, **settings)
-        seeds.conclude(console, results)
+        with ignored_signals():
+            seeds.conclude(console, results)
         return 0 if all(result.finished for result in results) else 3
 
 

@@ -32,11 +32,14 @@ class Rollout:
         return self.filled == self.steps
 
     def begin(self, draw: Callable[[tuple[int, ...]], Tensor]) -> None:
-        """Start anew with noise for all steps, unless it is filled in part: then it goes on."""
+        """Start anew with noise for all steps, unless it was begun and is not full: then it goes on."""
         if self.full or self.noise is None:
             self.filled = 0
-        if self.filled == 0:
             self.noise = draw((self.steps, self.num_envs))
+
+    def clear(self) -> None:
+        """Forget what was begun."""
+        self.filled, self.noise = 0, None
 
     def write(
         self, obs: Array, actions: Array, next_obs: Array, rewards: Array, terminated: Array, truncated: Array
@@ -56,11 +59,11 @@ class Rollout:
         return {name: field.to(self.device, non_blocking=True) for name, field in self.fields.items()}
 
     def state_dict(self) -> Tree:
-        """The rows of a rollout that is filled in part; a full one has been learned from."""
+        """What there is of a rollout that was begun, be it the noise alone; a full one has been learned from."""
         filled = 0 if self.full else self.filled
         return {
             **{name: field[:filled] for name, field in self.fields.items()},
-            "noise": self.noise if filled else None,
+            "noise": None if self.full else self.noise,
         }
 
     def load_state_dict(self, state: Tree) -> None:

@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -45,3 +47,17 @@ class StopSignals:
         self._timer = threading.Timer(PATIENCE, signal.pthread_kill, (main, number))
         self._timer.daemon = True
         self._timer.start()
+
+
+@contextmanager
+def ignored_signals() -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM are not heard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

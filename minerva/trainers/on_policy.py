@@ -99,7 +99,8 @@ class OnPolicyTrainer(Trainer):
     def start(self, step: int) -> None:
         """Begin new episodes everywhere, with nothing collected and no return under way."""
         super().start(step)
-        self.rollout.filled, self.episodes = 0, []
+        self.rollout.clear()
+        self.episodes = []
         if self.reward_norm is not None:
             self.reward_norm.state["running"].zero_()
 

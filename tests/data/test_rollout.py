@@ -126,3 +126,28 @@ def test_a_run_trains_on_every_environment_step_once(
     assert [counter.steps_taken for counter in counters.made[:num_envs]] == [steps] * num_envs
     for number, obs in enumerate(torch.cat(seen).unbind(1)):
         np.testing.assert_array_equal(obs, [row.obs for row in rows(number, endings, steps)])
+
+
+@pytest.mark.parametrize("filled", [0, 1, 2])
+def test_a_rollout_that_was_begun_goes_on_with_its_noise_wherever_it_was_stopped(filled: int) -> None:
+    """Also before its first step: the generator has moved on by then."""
+    source = torch.Generator().manual_seed(0)
+
+    def draw(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(*shape, 2, generator=source)
+
+    begun, loaded = (Rollout(3, 1, 4, 2, torch.device("cpu")) for _ in range(2))
+    begun.begin(draw)
+    row = np.ones((1, 4)), np.ones((1, 2)), np.ones((1, 4)), np.ones(1), np.zeros(1, bool), np.zeros(1, bool)
+    for _ in range(filled):
+        begun.write(*row)
+    loaded.load_state_dict(begun.state_dict())
+    loaded.begin(draw)
+    assert loaded.filled == filled
+    assert torch.equal(loaded.noise, begun.noise)
+    for _ in range(3 - filled):
+        begun.write(*row)
+    assert begun.state_dict()["noise"] is None, "a full rollout's noise is used up"
+    before = begun.noise
+    begun.begin(draw)
+    assert not torch.equal(before, begun.noise)
