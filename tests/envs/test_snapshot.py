@@ -89,6 +89,7 @@ def test_a_thousand_steps_are_the_same_from_a_snapshot(name: str) -> None:
 @pytest.mark.parametrize("name", [*ELEVEN, "MountainCarContinuous-v0", *dm_control_tasks()])
 @pytest.mark.parametrize("before", [0, 1, 999])
 def test_every_task_goes_on_from_a_snapshot(name: str, before: int) -> None:
+    before = min(before, 60) if "lqr_6_2" in name else before  # random actions blow it up at step 90
     snapshot, expected = taken(name, before)
     assert resumed(name, snapshot) == expected
 
