@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from minerva.config import LayerSizes
 from minerva.errors import ConfigError
-from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob
+from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
 from minerva.utils.running_norm import RunningNorm
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -82,7 +82,7 @@ class ActorCritic(nn.Module):
         """(action, log-probability, entropy, value); the action is sampled unless one is given."""
         mean, log_std, value = self(x)
         if action is None:
-            action = mean + torch.exp(log_std) * torch.randn_like(mean)
+            action = sampled_actions(mean, log_std, torch.randn_like(mean))
         return action, gaussian_log_prob(mean, log_std, action), gaussian_entropy(log_std), value
 
 
@@ -211,7 +211,7 @@ class DiagonalGaussianPolicy(nn.Module):
         self, mean: Tensor, log_std: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """One raw action for each mean, and its executed form. Deterministic: the mean.  [..., D] -> [..., D] twice"""
-        raw = mean if deterministic else mean + torch.exp(log_std) * _noise_like(mean, generator)
+        raw = mean if deterministic else sampled_actions(mean, log_std, _noise_like(mean, generator))
         return raw, self.execute(raw)
 
     def sample_action(

@@ -20,11 +20,12 @@ from minerva.trainers.registry import agent_class
 class Seeds:
     """What is trained together: seeds and the config of each."""
 
-    def __init__(self, algo: str, config: Config, seeds: str | None, vary: str) -> None:
+    def __init__(self, algo: str, config: Config, seeds: str | None, seed: int, vary: str) -> None:
+        """`seed` is what all have if there are no `seeds`."""
         self.algo = algo
         varied = dict(_variation(algo, text) for text in vary.split())
         count = len(next(iter(varied.values()))) if varied else 1
-        self.numbers = parsed(seeds) if seeds is not None else [0] * count
+        self.numbers = parsed(seeds) if seeds is not None else [seed] * count
         self.configs = each_config(algo, {**config.to_dict(), **varied}, len(self.numbers))
         self.varied = list(varied)
 

@@ -99,7 +99,7 @@ class TrainCommand:
             name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
         }
         if options.seeds is not None or options.vary is not None:
-            return self._run_seeds(Seeds(algo, config, options.seeds, options.vary or ""), settings)
+            return self._run_seeds(Seeds(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
         trainer = make_trainer(*made_of)
         folder = _folder(algo, options)

@@ -31,9 +31,9 @@ def adam(
     # LaTeX: v_k = \beta_2 v'_k + (1 - \beta_2) g_k^2
     second = BETA_2 * moments["second"] + (1 - BETA_2) * gradient**2
     # LaTeX: \hat{m}_k = \frac{m_k}{1 - \beta_1^n}
-    unbiased_first = first / (1 - BETA_1**step)
+    unbiased_first = first / (1 - BETA_1 ** step.to(first.dtype))
     # LaTeX[slack float32=1e-4 "1 - 0.999^n keeps four digits in single precision while n is small"]: \hat{v}_k = \frac{v_k}{1 - \beta_2^n}
-    unbiased_second = second / (1 - BETA_2**step)
+    unbiased_second = second / (1 - BETA_2 ** step.to(second.dtype))
     # LaTeX: \theta_k = \theta'_k - \beta \frac{\hat{m}_k}{\sqrt{\hat{v}_k} + 10^{-5}}
     moved = parameters - learning_rate * unbiased_first / (torch.sqrt(unbiased_second) + ADAM_EPS)
     return moved, {"step": step, "first": first, "second": second}

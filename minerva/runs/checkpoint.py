@@ -103,7 +103,7 @@ def non_finite(state: Tree) -> str | None:
     """The name of a tensor, of what an agent has learned or of replay rows, in which a number is not finite."""
     trainer = state.get("trainer")
     agent = trainer.get("agent") if isinstance(trainer, dict) else None
-    learned = {name: part for name, part in agent.items() if name != "metrics"} if isinstance(agent, dict) else {}
+    learned = agent if isinstance(agent, dict) else {}
     for name, tensor in _tensors({"rows": state.get("rows"), **learned}):
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             return name

@@ -2,12 +2,16 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from minerva.envs.vector import Episode
 from minerva.errors import TrainingError
 from minerva.runs.run import Run
 
 logger = logging.getLogger("minerva")
+
+T = TypeVar("T")
 
 
 class Together:
@@ -36,7 +40,7 @@ class Together:
         """The number of steps after each of the iterations to come, `by` apart."""
         under_way = {n: run.steps(by) for n, run in enumerate(self.runs)}
         while True:
-            reached = [next(steps, None) for n, steps in under_way.items() if n not in self.failures]
+            reached = [self._kept(n, partial(next, steps, None)) for n, steps in under_way.items()]
             wanted = [step for step in reached if step is not None]
             if not wanted or (self.until is not None and wanted[0] > self.until):
                 return
@@ -51,14 +55,19 @@ class Together:
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
         """Each run's own metrics and episodes up to `step`."""
         for n, (run, row, ended) in enumerate(zip(self.runs, metrics, episodes, strict=True)):
-            if n in self.failures:
-                continue
-            try:
-                run.report(step, row, ended)
-            except TrainingError as error:
-                self.failures[n] = error
-                run.break_off()
-                if len(self.failures) == len(self.runs):
-                    raise
-                logger.error("%s: %s The other seeds go on.", run.folder.path.name, error)
+            self._kept(n, partial(run.report, step, row, ended))
         self.show(step)
+
+    def _kept(self, n: int, action: Callable[[], T]) -> T | None:
+        """What an action of run n gives. A run that fails is stopped; the error of the last one is raised."""
+        if n in self.failures:
+            return None
+        try:
+            return action()
+        except TrainingError as error:
+            self.failures[n] = error
+            self.runs[n].break_off()
+            if len(self.failures) == len(self.runs):
+                raise
+            logger.error("%s: %s The other seeds go on.", self.runs[n].folder.path.name, error)
+            return None

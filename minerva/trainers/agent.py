@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.compute.compiled import CompileMode, compiled, options_for
 from minerva.utils.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -93,12 +92,6 @@ class Agent(ABC):
     def calls(self, piece: str) -> int:
         """How often an update calls a piece."""
         return 1
-
-    def compile(self, mode: CompileMode, updates: int) -> None:
-        """Compile what an update runs, if that many updates are worth it."""
-        for name in self.COMPILED:
-            calls = updates * self.calls(name)
-            setattr(self, name, compiled(getattr(self, name), mode, calls, options_for(self.device)))
 
     def lifted(self, lift: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """The same agent with `lift(name, piece)` in the place of each piece."""

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from minerva.envs.vector import Joined
-from minerva.errors import ConfigError
+from minerva.errors import ConfigError, TrainingError
 from minerva.runs.progress import ProgressLine
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.signals import StopSignals
@@ -63,9 +63,9 @@ class Population:
 
     def _train(self, runs: Sequence[Run], line: "_Line") -> None:
         """The runs that are furthest behind, until they have caught up with the next; then with those."""
-        failures: dict[int, Exception] = {}
+        failures: list[TrainingError] = []
         while True:
-            going = [n for n, run in enumerate(runs) if not (run.ended or n in failures)]
+            going = [n for n, run in enumerate(runs) if not run.ended]
             if not going:
                 break
             behind = min(runs[n].step for n in going)
@@ -74,10 +74,14 @@ class Population:
             trainers = [self.trainers[n] for n in group]
             together = Together([runs[n] for n in group], min(ahead, default=None), line.show)
             envs = Joined([trainer.envs for trainer in trainers]) if len(group) > 1 else trainers[0].envs
-            type(trainers[0]).loop(trainers, envs, together)
-            failures |= {group[n]: error for n, error in together.failures.items()}
-        if failures and len(failures) == len(runs):
-            raise next(iter(failures.values()))
+            try:
+                type(trainers[0]).loop(trainers, envs, together)
+            except TrainingError:
+                if len(together.failures) < len(group):  # not of one seed: an environment, the disk
+                    raise
+            failures += together.failures.values()
+        if len(failures) == len(runs):
+            raise failures[0]
 
 
 class _Line:

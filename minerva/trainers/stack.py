@@ -68,13 +68,6 @@ class Stack:
         """One tree out of one for each agent."""
         return stacked(parts) if self.many else parts[0]
 
-    def split(self, tensors: Rows) -> Rows:
-        """Tensors of all environments on their second axis as each agent's own.  [T, S * E, ...] -> [S, T, E, ...]"""
-        if not self.many:
-            return tensors
-        agents = len(self.agents)
-        return {name: value.unflatten(1, (agents, -1)).movedim(1, 0) for name, value in tensors.items()}
-
     # --- acting ---------------------------------------------------------------------------------------------
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:

@@ -20,7 +20,9 @@ class Optimizer:
 
     def initial_moments(self, parameters: Tensor) -> Moments:
         """The moments before the first step."""
-        moments = {"step": parameters.new_zeros(()), "first": torch.zeros_like(parameters)}
+        # an integer, because float32 stops counting at 2**24 and torch.compile (2.13) loses writes to a float64 scalar
+        step = torch.zeros((), dtype=torch.int64, device=parameters.device)
+        moments = {"step": step, "first": torch.zeros_like(parameters)}
         if self.type == "adam":
             moments["second"] = torch.zeros_like(parameters)
         return moments

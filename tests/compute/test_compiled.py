@@ -10,6 +10,7 @@ import torch
 from minerva.compute.compiled import PAYS_FROM, compiled
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.stack import Stack
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -72,7 +73,7 @@ def compare_compiled_with_eager(updates: int) -> None:
     steps = 160
     config = PPOConfig(rollout_steps=steps, minibatch_size=32, target_kl=None, critic_layer_sizes=(16,))
     plain, fast = (PPOAgent(4, 2, config) for _ in range(2))
-    fast.compile("auto", updates=PAYS_FROM)
+    stack = Stack([fast], "auto", PAYS_FROM)
     source = torch.Generator().manual_seed(0)
     for _ in range(updates):
         obs = torch.randn(steps + 1, 1, 4, generator=source)
@@ -84,7 +85,8 @@ def compare_compiled_with_eager(updates: int) -> None:
             "terminated": torch.zeros(steps, 1),
             "dones": (torch.rand(steps, 1, generator=source) < 0.1).float(),
         }
-        expected, found = plain.update(rollout), fast.update(rollout)
+        stack.learn(rollout, stack.hyper())
+        expected, found = plain.update(rollout), stack.metrics()[0]
         torch.testing.assert_close(fast.flat.vector, plain.flat.vector, rtol=1e-5, atol=1e-5)
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert plain.state["moments"]["step"].item() == fast.state["moments"]["step"].item() == 50 * updates

@@ -221,4 +221,4 @@ def test_search_finds_a_symbol_and_a_variable(site: str, wide: Any, typed: str, 
     wide.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
     WebDriverWait(wide, 20).until(lambda driver: driver.execute_script(shown.replace("textContent", "activeElement")))
     ActionChains(wide).send_keys(typed).perform()
-    WebDriverWait(wide, 20).until(lambda driver: page in driver.execute_script(shown))
+    assert WebDriverWait(wide, 20).until(lambda driver: page in driver.execute_script(shown))

@@ -213,7 +213,7 @@ GYMNASIUM_STATES: dict[str, Callable[..., State]] = {
 }
 
 
-def follow(theirs: VectorEnv, ours: VectorEnv, steps: int, rtol: float) -> None:
+def assert_same_steps(theirs: VectorEnv, ours: VectorEnv, steps: int, rtol: float) -> None:
     """Step both from where they stand with the same actions: everything agrees, and something happens."""
     draw, start = np.random.default_rng(0), ours.obs.copy()
     for _ in range(steps):
@@ -243,7 +243,7 @@ def test_gymnasiums_simulator_follows_from_the_same_state(env_id: str) -> None:
     env.goal = np.array(position[-2:])  # of Reacher
     np.testing.assert_allclose(env._get_obs(), obs[0], atol=1e-12)
     humanoid = env_id.startswith("Humanoid")
-    follow(theirs, ours, 5 if humanoid else 20, rtol=1e-4 if humanoid else 1e-6)
+    assert_same_steps(theirs, ours, 5 if humanoid else 20, rtol=1e-4 if humanoid else 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_classic_control_follows_from_the_same_state(env_id: str, state: Callabl
     theirs.reset([0])
     ours.reset([1])
     theirs._engine.envs[0].unwrapped.state = np.array(state(obs[0]))  # type: ignore[attr-defined]
-    follow(theirs, ours, 20, rtol=1e-5)
+    assert_same_steps(theirs, ours, 20, rtol=1e-5)
 
 
 def walker(obs: dict[str, Any]) -> State:
@@ -315,7 +315,7 @@ def test_dm_control_follows_from_the_same_state(task: str) -> None:
     physics = theirs._engine.envs[0].unwrapped._env.physics  # type: ignore[attr-defined]
     with physics.reset_context():
         physics.data.qpos[:], physics.data.qvel[:] = SUITE_STATES[task](obs)
-    follow(theirs, ours, 20, rtol=1e-6)
+    assert_same_steps(theirs, ours, 20, rtol=1e-6)
 
 
 def first_and_later(env_id: str, name: Any, resets: int, steps: int) -> tuple[Array, Array, Array]:

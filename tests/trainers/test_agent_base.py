@@ -9,6 +9,7 @@ from minerva.compute import compiled as compiled_module
 from minerva.trainers.agent import as_tensors, fetched
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.stack import Stack
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -92,6 +93,6 @@ def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -
 )
 def test_what_is_worth_compiling_is_compiled(mode: Any, updates: int, wanted: bool) -> None:
     agent = make_agent()
-    agent.compile(mode, updates)
-    pieces = {name: isinstance(getattr(agent, name), compiled_module._Compiled) for name in agent.PIECES}
+    functions = Stack([agent], mode, updates)._functions
+    pieces = {name: isinstance(getattr(functions, name), compiled_module._Compiled) for name in agent.PIECES}
     assert pieces == {name: wanted and name in agent.COMPILED for name in agent.PIECES}

@@ -125,6 +125,15 @@ def test_a_seed_that_goes_astray_is_named_and_the_others_do_not_notice(
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+def test_a_seed_that_goes_astray_while_it_catches_up_does_not_stop_the_others(tmp_path: Path) -> None:
+    rates = {"policy_lr": [1e30, 3e-4]}
+    stop = {**SETTINGS, "callbacks": [lambda step, *_: step >= 128]}
+    alone("ppo", 1, tmp_path / "seed1", settings=stop, policy_lr=3e-4)
+    results = together("ppo", [0, 1], tmp_path, **rates)
+    assert [result.finished for result in results] == [False, True]
+    assert results[1].step == 384
+
+
 def test_where_every_seed_goes_astray_the_error_is_raised(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="lower"):
         together("ppo", [0, 1], tmp_path, policy_lr=[1e30, 1e30])
@@ -176,5 +185,9 @@ def test_the_command_line_trains_seeds_together(tmp_path: Path, capsys: pytest.C
     assert [line for line in printed.splitlines() if line.startswith("run: ")] == [
         f"run: {tmp_path / name}" for name in ("seed0", "seed1")
     ]
+    varied = ["--seed", "3", "--vary", "gamma=0.9,0.99", "--run-dir", str(tmp_path / "third")]
+    without = [word for word in command if word not in ("--seeds", "0:2")]
+    assert main([*without, *varied]) == 0
+    assert sorted(path.name for path in (tmp_path / "third").iterdir()) == ["seed3", "seed3_2"]
     assert main([*command, "--vary", "policy_layer_sizes=8,16", "--run-dir", str(tmp_path / "other")]) == 2
     assert main([*command, "--resume", str(tmp_path / "seed0")]) == 2

@@ -388,22 +388,6 @@ def test_vmpo_moves_each_agents_multipliers_by_its_own_divergence() -> None:
 # --- the axis of agents -----------------------------------------------------------------------------------------
 
 
-def test_environments_are_split_agent_by_agent() -> None:
-    stack = Stack([make_ppo(seed) for seed in range(3)], "off", 1)
-    numbers = torch.arange(4 * 6).reshape(4, 6)
-    parts = stack.split({"number": numbers, "twice": torch.stack((numbers, 2 * numbers), -1)})
-    assert parts["number"].shape == (3, 4, 2)
-    assert parts["twice"].shape == (3, 4, 2, 2)
-    for n in range(3):
-        assert torch.equal(parts["number"][n], numbers[:, 2 * n : 2 * n + 2])
-        assert torch.equal(parts["twice"][n, ..., 1], 2 * numbers[:, 2 * n : 2 * n + 2])
-
-
-def test_a_lone_agents_environments_are_not_split() -> None:
-    rows = {"number": torch.arange(6).reshape(3, 2)}
-    assert Stack([make_ppo(0)], "off", 1).split(rows) is rows
-
-
 def test_actions_drawn_elsewhere_go_out_agent_by_agent() -> None:
     stack = Stack(made(MPO_AGENTS), "off", 1)
     parts = [agent.sample_uniform((ENVS,)) for agent in stack.agents]

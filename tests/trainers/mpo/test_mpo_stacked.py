@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minerva.trainers.mpo.agent import MPOAgent
+from minerva.trainers.stack import Stack
 from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., MPOAgent]
@@ -79,16 +80,18 @@ def test_the_compiled_update_is_the_eager_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     eager, fast = make_agent(**settings), make_agent(**settings)
-    fast.compile("auto", updates=10**9)
+    stack = Stack([fast], "auto", 10**9)
     with caplog.at_level(logging.WARNING):
         for seed in range(4):
             batch = make_batch(9, 3, seed=seed)
             if seed == 2:
                 batch["rewards"][0, 0] = torch.nan
-            expected, found = eager.update(batch), fast.update(batch)
-            assert (found is None) == (expected is None) == (seed == 2)
+            stack.learn(fast.prepared(batch), stack.hyper())
+            expected, found = eager.update(batch), stack.metrics()[0]
+            assert (not found) == (expected is None) == (seed == 2)
             if expected and found:
                 assert found == {name: pytest.approx(value, rel=1e-7, abs=1e-9) for name, value in expected.items()}
     for name, value in leaves(eager.state).items():
         torch.testing.assert_close(leaves(fast.state)[name], value, rtol=1e-9, atol=1e-9)
     assert "torch.compile" not in caplog.text  # it did not fall back to eager
+    assert stack._update.function.call not in (None, stack._update.function.plain)  # and it was compiled
