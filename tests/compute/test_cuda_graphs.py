@@ -61,7 +61,7 @@ def learned(name: str, mode: Any, agents: int, updates: int = 100) -> tuple[list
 
 @pytest.fixture
 def double() -> Iterator[None]:
-    """In float32 Adam turns the last digit of a gradient near 0 into a whole step; in float64 100 updates stay equal."""
+    """In float32 Adam makes a whole step of the last digit of a small gradient; in float64 100 updates stay equal."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
