@@ -111,7 +111,7 @@ def test_a_grid_that_is_killed_leaves_no_process_and_goes_on_exactly(tmp_path: P
     for number, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 3)):
         so_far = rows()
         process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
-        wait_until(lambda: rows() > so_far, "the run goes on")  # noqa: B023  called at once
+        wait_until(lambda: rows() > so_far or process.poll() is not None, "the run goes on")  # noqa: B023  called at once
         process.send_signal(number)
         assert process.wait(30) == code
         wait_until(lambda: not processes_of(tmp_path), "no process is left", 15.0)
