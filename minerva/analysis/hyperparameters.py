@@ -83,17 +83,18 @@ def results_page(folder: Path) -> str:
         " on other seeds, from 1000 up.",
     ]
     rows = ["| algorithm | task | return | seeds | steps | random policy |", "|---|---|---|---|---|---|"]
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*/*_seed*.json")):
         run = json.loads(path.read_text())
-        runs.setdefault((run["algo"], run["env"]), []).append(run)
-    for (algo, env), found in runs.items():
+        runs.setdefault((run["algo"], run["env"], run.get("label", "")), []).append(run)
+    for (algo, env, label), found in runs.items():
         means = [statistics.fmean(run["returns"]) for run in found]
         spread = f" ± {statistics.stdev(means):,.0f}" if len(means) > 1 else ""
         steps, chance = found[0]["steps"], statistics.fmean(run["random"] for run in found)
         result = f"{statistics.fmean(means):,.0f}{spread}"
-        rows.append(f"| {NAMES.get(algo, algo)} | {env} | {result} | {len(found)} | {steps:,} | {chance:,.0f} |")
-    command = "One row again: `python benchmarks/learning.py ppo HalfCheetah-v5 --seeds 0 1 2 3 4`."
+        name = f"{NAMES.get(algo, algo)} {label}".strip()
+        rows.append(f"| {name} | {env} | {result} | {len(found)} | {steps:,} | {chance:,.0f} |")
+    command = "What is missing, or all of it again elsewhere: `minerva benchmark benchmarks/grids/gym_3m.toml`."
     return "\n\n".join([*lines, "\n".join(rows), command]) + "\n"
 
 
