@@ -51,6 +51,7 @@ class Chart:
     levels: Sequence[Level] = ()
     log: bool = False
     note: str = ""
+    x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     x_numbers: bool = field(default=False)
     """Whether x is a plain number rather than a count of steps."""
@@ -76,9 +77,13 @@ class Axis(NamedTuple):
     def ticks(self, wanted: int) -> list[float]:
         """Round numbers within the range."""
         if self.log:
-            low, high = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-            decades = [10.0**power for power in range(low, high + 1)]
-            return decades[:: max(math.ceil(len(decades) / wanted), 1)]
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
+                found = [factor * 10.0**power for power in powers for factor in factors]
+                inside = [value for value in found if self.low <= value <= self.high]
+                if len(inside) >= 2:
+                    break
+            return inside[:: max(math.ceil(len(inside) / wanted), 1)]
         rough = (self.high - self.low) / wanted
         size = 10.0 ** math.floor(math.log10(rough))
         step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * (1 - 1e-9))
@@ -95,8 +100,8 @@ def figure(chart: Chart) -> str:
     return (
         f'<figure class="chart" data-chart="{values}"><figcaption><strong>{title}</strong>{note}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(_summary(chart))}">'
-        f"{_frame(chart, x, y)}{''.join(_level(level, y) for level in chart.levels)}"
-        f"{''.join(_line(line, x, y) for line in chart.lines)}</svg></figure>"
+        f"{_frame(chart, x, y)}{''.join(_line(line, x, y) for line in chart.lines)}"
+        f"{''.join(_level(level, y) for level in chart.levels)}</svg></figure>"
     )
 
 
@@ -113,7 +118,8 @@ def _axes(chart: Chart) -> tuple[Axis, Axis]:
     if chart.log:
         y = y[y > 0]
     low, high = chart.y_range or _padded(float(y.min()), float(y.max()), chart.log)
-    left, right = float(x.min()), float(x.max())
+    left, right = chart.x_range or (float(x.min()), float(x.max()))
+    right = max(right, float(x.max()))
     across = Axis(left, right if right > left else left + 1, LEFT, WIDTH - RIGHT)
     return across, Axis(low, high, HEIGHT - BOTTOM, TOP, chart.log)
 
@@ -152,7 +158,7 @@ def _frame(chart: Chart, x: Axis, y: Axis) -> str:
 def _tick(value: float) -> str:
     if value == 0:
         return "0"
-    return short(value) if abs(value) >= 1000 else f"{value:.3g}"
+    return short(value) if abs(value) >= 1000 else f"{value:.3g}".replace("e-0", "e-")
 
 
 def _level(level: Level, y: Axis) -> str:

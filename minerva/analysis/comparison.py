@@ -65,6 +65,17 @@ class Cell:
         """Interquartile mean over seeds."""
         return statistics.interquartile_mean(self.scores)
 
+    @property
+    def mean_text(self) -> str:
+        """Mean and spread over seeds, as they are printed."""
+        return number(self.mean) + (f" ± {number(self.std, like=self.mean)}" if self.std is not None else "")
+
+    @property
+    def iqm_text(self) -> str:
+        """Interquartile mean and its interval, as they are printed; one seed has none."""
+        low, high = (number(end, like=self.iqm) for end in self.interval)
+        return f"{number(self.iqm)} [{low}, {high}]" if len(self.records) > 1 else "one seed"
+
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the interquartile mean."""
@@ -114,12 +125,13 @@ class Comparison:
         return [cell for cell in self.cells if cell.task == task]
 
     def groups(self) -> list[Group]:
-        """Where there is something to compare: two entries or more, or two tasks or more."""
+        """Where there is something to compare: several seeds each, of two entries or more, or on two tasks or more."""
         tasks: dict[tuple[str, ...], list[Task]] = {}
         for task in self.tasks:
-            tasks.setdefault(tuple(cell.entry for cell in self.of(task)), []).append(task)
+            entries = tuple(cell.entry for cell in self.of(task) if len(cell.records) > 1)
+            tasks.setdefault(entries, []).append(task)
         found = [Group(entries, tuple(members)) for entries, members in tasks.items()]
-        return [group for group in found if len(group.entries) > 1 or len(group.tasks) > 1]
+        return [group for group in found if group.entries and len(group.entries) * len(group.tasks) > 1]
 
     def normalized(self, entry: str, tasks: Sequence[Task]) -> Scores:
         """An entry's scores on each task, 0 for a random policy and 1 for `reference`."""
@@ -223,10 +235,11 @@ def short(steps: float) -> str:
     return f"{steps:.4g}"
 
 
-def number(value: float) -> str:
-    """A return as it is printed: three digits at least, and no more decimals than needed."""
-    size = abs(value)
-    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
+def number(value: float, like: float | None = None) -> str:
+    """A return as it is printed: three digits at least, and no more decimals than needed, or than `like` has."""
+    size = abs(value if like is None else like)
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{decimals}f}"
 
 
 def shown(value: Any) -> str:
