@@ -165,8 +165,8 @@ def _level(level: Level, y: Axis) -> str:
     place = float(y.place(level.value))
     if not min(y.start, y.end) <= place <= max(y.start, y.end):
         return ""
-    right, up = WIDTH - RIGHT, place - 4
-    text = f'<text class="level-name" x="{right}" y="{up:.1f}" text-anchor="end">{escape(level.name)}</text>'
+    right, up = WIDTH - RIGHT, place - 4  # the name stands on the left, where curves are still low
+    text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(level.name)}</text>'
     return f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>{text}'
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rliable import library, metrics
 
@@ -93,6 +93,7 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(runs: int) -> N
     assert (moved > 1) == (runs < 4)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(-1e3, 1e3), st.floats(0, 1e2))
 def test_the_interval_moves_and_grows_with_the_scores(values: list[float], shift: float, scale: float) -> None:
     low, high = statistics.iqm_interval(values)

@@ -192,11 +192,14 @@ for (const button of document.querySelectorAll("button[data-download]"))
 
 // --- paper -----------------------------------------------------------------------------------------------------
 
-let closed = [];
+const closed = new Set();
 addEventListener("beforeprint", () => {
-  closed = [...document.querySelectorAll("details:not([open])")];
-  for (const details of closed) details.open = true;
+  for (const details of document.querySelectorAll("details:not([open])")) {
+    closed.add(details);
+    details.open = true;
+  }
 });
 addEventListener("afterprint", () => {
   for (const details of closed) details.open = false;
+  closed.clear();
 });
