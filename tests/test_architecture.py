@@ -72,6 +72,7 @@ LAYERS = [
     "__init__ __main__",
     "cli.*",
     "cluster.*",
+    "benchmark.*",
     "api analysis.*",
     "policy",
     "trainers.registry trainers.population",
@@ -159,7 +160,7 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* cluster.* api analysis.* evaluation envs.* runs.run runs.together
+    cli.* cluster.* benchmark.* api analysis.* evaluation envs.* runs.run runs.together
     trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 
