@@ -183,13 +183,18 @@ def _names(records: Sequence[Record]) -> dict[int, str]:
     for record in records:
         alike.setdefault((record.algo, record.label, record.env, record.budget), []).append(record)
     names = {}
-    for (algo, label, _, _), found in alike.items():
-        base = f"{NAMES.get(algo, algo)} {label}".strip()
+    for (algo, label, _, budget), found in alike.items():
+        base = entry_title(algo, label, budget)
         varied = [] if label else differing([record.settings for record in found])
         for record in found:
             changed = " ".join(f"{name}={shown(record.settings.get(name))}" for name in varied)
             names[id(record)] = f"{base} {changed}".strip()
     return names
+
+
+def entry_title(algo: str, label: str, budget: int) -> str:
+    """Algorithm and label; a label that only repeats the budget is left out."""
+    return f"{NAMES.get(algo, algo)} {'' if label.lower() == short(budget).lower() else label}".strip()
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
