@@ -87,7 +87,7 @@ class Grid:
                     raise ConfigError(f"{entry.name}: {error}") from None
 
     def chosen(self, names: Sequence[str], envs: Sequence[str]) -> "Grid":
-        """The part of the grid with these entries and environments; empty: all. An algorithm means all of its entries."""
+        """The part with these entries and environments; empty: all. An algorithm stands for all of its entries."""
         of_algo = {entry.algo: {e.name for e in self.entries if e.algo == entry.algo} for entry in self.entries}
         known = of_algo | {entry.name: {entry.name} for entry in self.entries}
         for wanted, of in ((names, known.keys()), (envs, set(self.envs))):

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import importlib
 import importlib.util
 import warnings
 import weakref
@@ -62,8 +63,10 @@ def known_ids() -> list[str]:
 
 def check_id(env_id: str) -> None:
     """An EnvError that offers the nearest ids, unless there is an environment of this id. None is made."""
-    name = _gymnasium_id(env_id)
+    module, _, name = _gymnasium_id(env_id).rpartition(":")
     with _explained(env_id):
+        if module:
+            importlib.import_module(module)  # whose import registers the environment
         try:
             gym.spec(name)
         except gym.error.DeprecatedEnv:
