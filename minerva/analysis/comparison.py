@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -183,8 +184,11 @@ def _names(records: Sequence[Record]) -> dict[int, str]:
     for record in records:
         alike.setdefault((record.algo, record.label, record.env, record.budget), []).append(record)
     names = {}
-    for (algo, label, _, budget), found in alike.items():
+    titles = [(entry_title(algo, label, budget), env, budget) for algo, label, env, budget in alike]
+    for (algo, label, env, budget), found in alike.items():
         base = entry_title(algo, label, budget)
+        if titles.count((base, env, budget)) > 1:  # the label says more than the budget after all
+            base = f"{NAMES.get(algo, algo)} {label}".strip()
         varied = [] if label else differing([record.settings for record in found])
         for record in found:
             changed = " ".join(f"{name}={shown(record.settings.get(name))}" for name in varied)
@@ -193,8 +197,9 @@ def _names(records: Sequence[Record]) -> dict[int, str]:
 
 
 def entry_title(algo: str, label: str, budget: int) -> str:
-    """Algorithm and label; a label that only repeats the budget is left out."""
-    return f"{NAMES.get(algo, algo)} {'' if label.lower() == short(budget).lower() else label}".strip()
+    """Algorithm and label; the end of a label that only repeats the budget is left out."""
+    told = re.sub(rf"(^|[-_.]){re.escape(short(budget))}$", "", label, flags=re.IGNORECASE)
+    return f"{NAMES.get(algo, algo)} {told}".strip()
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

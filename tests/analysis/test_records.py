@@ -166,6 +166,16 @@ def test_scores_are_0_for_chance_and_1_for_the_best_peer() -> None:
     np.testing.assert_allclose(np.asarray(suite.normalized("PPO", suite.tasks)), 0.25)
 
 
+def test_a_label_that_repeats_the_budget_is_not_shown() -> None:
+    def entries(*labels: str) -> tuple[str, ...]:
+        made = [record(0, [0], [1.0], algo="mpo", label=label, budget=500_000) for label in labels]
+        return compare(made).entries
+
+    assert entries("500k", "wide-500k") == ("MPO", "MPO wide")
+    assert entries("", "500k") == ("MPO", "MPO 500k")  # two labels at one budget are two entries
+    assert entries("1500k") == ("MPO 1500k",)
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(999_424, "999.4k"), (1_000_000, "1M"), (500_000, "500k"), (384, "384"), (2.5e9, "2.5B")]
 )

@@ -52,7 +52,7 @@ def test_every_cell_of_every_grid_has_its_row_and_its_command(checkout: Path) ->
     listed = page.split("## Protocols")[0]
     assert len(re.findall(r"^\| [\w/-]+ at [\d.]+[kM] \|", listed, re.M)) == len(commands)
     wanted = {f"dm_control/{task}" for task in ("walker/run", "hopper/stand", "ball_in_cup/catch")}
-    assert wanted < {env for _, algo, env in commands if algo == "mpo-distributional"}
+    assert wanted < {env for _, algo, env in commands if algo.startswith("mpo-distributional")}
 
 
 def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
@@ -86,9 +86,9 @@ def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
     tasks = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
     for value, task in enumerate([*tasks.split(), "ball_in_cup/catch"]):
         for seed in range(5):
-            made = {"preset": "auto", "label": "", "changed": {}, "steps": 500_000, "total_steps": 500_000}
+            made = {"preset": "auto", "label": "500k", "changed": {}, "steps": 500_000, "total_steps": 500_000}
             made |= {"env": f"dm_control/{task}", "seed": seed, "returns": [700.0 + 10 * value]}
-            path = checkout / "benchmarks/results/mpo" / f"{task.replace('/', '-')}_seed{seed}.json"
+            path = checkout / "benchmarks/results/mpo" / f"{task.replace('/', '-')}_500k_seed{seed}.json"
             path.write_text(json.dumps({**template, **made}))
     (line,) = [line for line in results(checkout, "raw").splitlines() if line.startswith(sentence)]
     assert line.startswith(f"{sentence}735, lost. Peers: 736")
