@@ -8,12 +8,12 @@ import resource
 import shutil
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from fault_runs import Child
+from fault_runs import Case, Child, Outcome, dying_at, reference, train
 from tiny_runs import snapshot
 
 from minerva.cli.main import main
@@ -70,15 +70,21 @@ def _limited(command: list[str]) -> int:
 # --- what is tried --------------------------------------------------------------------------------------------------
 
 
-def hostile_cases(source: random.Random) -> Iterator[tuple[str, str, Spoil]]:
-    """Name, algorithm and what to do, without end: each kind again with other places and values."""
+def hostile(folder: Path) -> Case:
+    """Each kind in turn, again and again with other places and values."""
     kinds = [_pickles, _torch_saved, _archive, _headers, _json_bombs, _values, _values, _tensors, _rows, _links]
     kinds += [_configs, _snapshots, _unknown]
-    while True:
-        for kind in kinds:
-            algo = source.choice(("ppo", "mpo"))
-            name, spoil = kind(algo, random.Random(source.random()))
-            yield f"{name} ({algo})", algo, spoil
+    for algo in ("ppo", "mpo"):
+        run = reference(algo, folder / f"reference_{algo}")
+        train(algo, folder / algo, dying_at(len(run.operations) * 3 // 4)).wait()
+
+    def case(number: int) -> Outcome:
+        source = random.Random(f"hostile {number}")
+        algo = source.choice(("ppo", "mpo"))
+        name, spoil = kinds[number % len(kinds)](algo, source)
+        return Outcome(f"{name} ({algo})", tried(algo, spoil, folder, number))
+
+    return case
 
 
 def _checkpoint(place: Path, algo: str) -> Path:
