@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from fault_runs import Case, Child, Outcome, Reference, dying_at, finished_like, reference, train
 from fault_tasks import TASKS
@@ -16,9 +17,9 @@ from minerva.runs.folder import RunFolder
 ALGOS = list(TASKS)
 
 
-def references(folder: Path) -> dict[str, Reference]:
+def references(folder: Path, **changed: Any) -> dict[str, Reference]:
     """Of every algorithm a run that is left alone."""
-    return {algo: reference(algo, folder / f"reference_{algo}") for algo in ALGOS}
+    return {algo: reference(algo, folder / f"reference_{algo}", **changed) for algo in ALGOS}
 
 
 # --- SIGKILL --------------------------------------------------------------------------------------------------------
@@ -49,6 +50,24 @@ def kills(folder: Path) -> Case:
     return case
 
 
+def populations(folder: Path) -> Case:
+    """The same with seeds that are trained together: some may have saved, others not."""
+    together = {"seeds": "0,4"}
+    known = references(folder, **together)
+
+    def case(number: int) -> Outcome:
+        source, algo = random.Random(f"population {number}"), ALGOS[number % len(ALGOS)]
+        run, place = known[algo], folder / f"kill_{number}"
+        names = _killed_somehow(algo, place, run, source, **together)
+        if source.random() < 0.25:
+            names += _kill(algo, place, run, source, **together)
+        failure = finished_like(algo, place, run.outcome, **together)
+        shutil.rmtree(place, ignore_errors=True)
+        return Outcome(f"{algo}, two seeds, killed {' and '.join(names)}", failure, {"kills": len(names)})
+
+    return case
+
+
 def operations_of_a_save(run: Reference, algo: str) -> list[int]:
     """The numbers of the file operations of one save amid the run, of writes in pieces some; in an order by lot."""
     renames = [n for n, name in enumerate(run.operations) if name == f"rename {algo}_last.pt"]
@@ -67,22 +86,22 @@ def _killed_in(algo: str, place: Path, operation: int, run: Reference) -> list[s
     return [f"in {run.operations[operation]} ({operation})"]
 
 
-def _killed_somehow(algo: str, place: Path, run: Reference, source: random.Random) -> list[str]:
+def _killed_somehow(algo: str, place: Path, run: Reference, source: random.Random, **changed: Any) -> list[str]:
     """Until it happens: a run that ended before its kill is none that was killed."""
     while True:
         shutil.rmtree(place, ignore_errors=True)
-        names = _kill(algo, place, run, source)
+        names = _kill(algo, place, run, source, **changed)
         if names:
             return names
 
 
-def _kill(algo: str, place: Path, run: Reference, source: random.Random) -> list[str]:
+def _kill(algo: str, place: Path, run: Reference, source: random.Random, **changed: Any) -> list[str]:
     """Start or go on, and kill; where, or nothing if the run ended before."""
     if source.random() < 0.4:
         number = source.randrange(len(run.operations))
-        ended, name = train(algo, place, dying_at(number)).wait(), f"in {run.operations[number]} ({number})"
+        ended, name = train(algo, place, dying_at(number), **changed).wait(), f"in {run.operations[number]} ({number})"
     else:
-        child, delay = train(algo, place), source.uniform(0, run.seconds)
+        child, delay = train(algo, place, **changed), source.uniform(0, run.seconds)
         time.sleep(delay)
         child.send(signal.SIGKILL)
         ended, name = child.wait(), f"after {delay:.2f} s"

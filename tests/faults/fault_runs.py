@@ -147,7 +147,7 @@ def reference(algo: str, folder: Path, **changed: Any) -> Reference:
     ended = train(algo, folder, note, **changed).wait()
     if ended.code != 0:
         raise RuntimeError(f"the reference run of {algo} ended with {ended.code}:\n{ended.text}")
-    return Reference(outcome(folder, algo), notes.read_text().splitlines(), ended.seconds)
+    return Reference(all_outcomes(folder, algo, **changed), notes.read_text().splitlines(), ended.seconds)
 
 
 def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool = True, **changed: Any) -> str:
@@ -155,5 +155,14 @@ def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool 
     ended = train(algo, folder, **changed).wait()
     if ended.code != 0:
         return f"ended with {ended.code}: {ended.text[-600:]}"
-    different = differing(outcome(folder, algo, best), expected if best else {**expected, "best": None})
+    found = all_outcomes(folder, algo, best, **changed)
+    different = differing(found, expected if best else {**expected, "best": None})
     return f"differs in {different}" if different else ""
+
+
+def all_outcomes(folder: Path, algo: str, best: bool = True, **changed: Any) -> dict[str, Any]:
+    """The outcome of a run, or of all seeds that were trained together."""
+    if "seeds" not in changed:
+        return outcome(folder, algo, best)
+    each = {seed: outcome(folder / f"seed{seed}", algo, best) for seed in changed["seeds"].split(",")}
+    return {f"seed {seed}: {name}": value for seed, found in each.items() for name, value in found.items()}

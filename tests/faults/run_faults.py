@@ -28,7 +28,7 @@ for folder in ("", "tests", "tests/faults", "tests/envs"):
 
 from fault_files import damage, disks  # noqa: E402  found only now
 from fault_hostile import hostile  # noqa: E402
-from fault_kills import kills, terminations, workers  # noqa: E402
+from fault_kills import kills, populations, terminations, workers  # noqa: E402
 from fault_runs import Case  # noqa: E402
 from fault_snapshots import snapshots  # noqa: E402
 
@@ -51,6 +51,9 @@ PROMISES = {
     "kills": Promise(
         "SIGKILL inside every file operation of a save, at random, and while recovering: the finished run is the same",
         *(kills, 12, 200),
+    ),
+    "populations": Promise(
+        "the same with seeds that are trained together: every seed's finished run is the same", populations, 3, 45
     ),
     "snapshots": Promise("environments restored from a snapshot: 1,000 steps are the same", snapshots, 6, 1000),
     "damage": Promise("bit flips and truncations noticed, named, survived", damage, 50, 1000),

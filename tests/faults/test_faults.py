@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 HARNESS = Path(__file__).with_name("run_faults.py")
-CASES = {"kills": 12, "snapshots": 6, "damage": 50, "hostile": 30, "disks": 36, "workers": 3, "terminations": 5}
+CASES = {
+    "kills": 12,
+    "populations": 3,
+    "snapshots": 6,
+    "damage": 50,
+    "hostile": 30,
+    "disks": 36,
+    "workers": 3,
+    "terminations": 5,
+}
 
 
 @pytest.mark.parametrize("promise", CASES)
