@@ -76,7 +76,7 @@ class EnvPoolEngine:
         self._entries = _entries(reference.observation_space)
         reference.close()
         self.num_envs = num_envs
-        self._threads = max(_cores() // share, 1)
+        self._threads = min(_cores(), -(-2 * _cores() // share))  # twice its share: pools are not busy all the time
         self.obs_dim = sum(size for _, size in self._entries)
         self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)
         self._take(self._envpool.make_spec(self._task))

@@ -11,7 +11,7 @@ from minerva.compute.captured import InPlace
 from minerva.data.rollout import Rollout
 from minerva.envs.ids import EnvLike, is_dm_control
 from minerva.envs.normalize import RewardNorm
-from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
+from minerva.envs.vector import EngineName, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
@@ -23,7 +23,7 @@ from minerva.utils.tree import Tree
 
 
 def collect(
-    envs: Envs, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
+    envs: VectorEnv, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
 ) -> list[Episode]:
     """Fill each agent's rollout with its steps; the episodes that ended on the way are returned.
 
@@ -62,7 +62,7 @@ class OnPolicyTrainer(Trainer):
         self.reward_norm = RewardNorm(config.num_envs, config.gamma, self.device) if normalized else None
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
         """Collect, learn, report."""
         first = trainers[0]
         updates = runs.total_steps // first.batch_size

@@ -110,7 +110,7 @@ class Stack:
     def learn(self, data: Any, hyper: Rows) -> None:
         """Learn from each agent's own data, without waiting for the device."""
         if not self._example:  # noise depends on the data's shapes alone, and those stay
-            rows = self.prepare(data)
+            rows = self.prepare(mapped(lambda tensor: tensor.to(self.device), data))
             self._example = mapped(lambda tensor: tensor[0], rows) if self.many else rows
         noise = self.gathered([agent.draw_update(self._example) for agent in self.agents])
         self._metrics = self._update(data, noise, hyper)
