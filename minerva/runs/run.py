@@ -28,7 +28,7 @@ from minerva.runs.store import CheckpointStore, Found
 from minerva.runs.trainable import Trainable
 from minerva.utils.seeding import global_generators, set_global_generators
 from minerva.utils.tree import Tree
-from minerva.utils.wandb_utils import start_wandb
+from minerva.utils.wandb_utils import finish_wandb, start_wandb
 
 EVALUATIONS = 20
 SAVE_EVERY = 60.0
@@ -257,6 +257,8 @@ class Run:
         self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
         stack.callback(self._evaluator.close)
         wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
+        if wandb:
+            stack.callback(finish_wandb)
         self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
         quiet = settings.quiet or self._given_signals is not None  # a population has a line of its own
         self._line = stack.enter_context(ProgressLine(self.console, self.total_steps, self.step, quiet))
