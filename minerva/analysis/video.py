@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -53,7 +53,8 @@ class VideoSettings:
     overlay: bool = True
     """Write episode, step and return into the picture."""
 
-    def __post_init__(self) -> None:
+    def checked(self) -> Self:
+        """Itself, or a ConfigError. Not when it is made, for the parser of the command line would word that."""
         if self.format not in SIZE:
             raise ConfigError(f"format is {self.format}: it must be mp4 or gif.")
         if self.episodes < 1:
@@ -68,6 +69,7 @@ class VideoSettings:
                 raise ConfigError(f"{name} is {value}: it must be above 0.")
         if self.fps is not None and not 1 <= self.fps <= 120:
             raise ConfigError(f"fps is {self.fps:g}: it must be between 1 and 120.")
+        return self
 
     @property
     def size(self) -> tuple[int, int]:
@@ -106,7 +108,7 @@ def record(
     MuJoCo decides how it draws when it is imported: where it was imported before, in a process that has no screen, use
     the command `minerva video`.
     """
-    how = settings or VideoSettings()
+    how = (settings or VideoSettings()).checked()
     policy = load_policy(run, which)
     target = out or _own_file(Path(run), which, how.format)
     if target.suffix != f".{how.format}":

@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from minerva.cli.docs import Docs
 from minerva.cli.evaluate import Evaluate
+from minerva.cli.export import ExportPolicy
 from minerva.cli.presets import ShowPresets
 from minerva.cli.train import train_type
 from minerva.cli.video import FilmVideo
@@ -88,7 +89,14 @@ def _parse(arguments: list[str]) -> Any:
     """The verb with its options. `train`'s defaults depend on the arguments, so its type is made from them."""
     train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
     train.__doc__ = "Train an agent."
-    types = {"train": train, "evaluate": Evaluate, "presets": ShowPresets, "video": FilmVideo, "docs": Docs}
+    types = {
+        "train": train,
+        "evaluate": Evaluate,
+        "presets": ShowPresets,
+        "video": FilmVideo,
+        "export": ExportPolicy,
+        "docs": Docs,
+    }
     verbs: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
     verb = tyro.cli(verbs, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)

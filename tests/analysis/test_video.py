@@ -158,7 +158,7 @@ def test_what_is_broken_off_leaves_no_file_and_the_old_one_as_it_was(
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        VideoSettings(**settings)
+        VideoSettings(**settings).checked()
 
 
 def test_a_video_that_would_be_too_long_is_refused_before_anything_is_drawn(

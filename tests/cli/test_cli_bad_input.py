@@ -122,6 +122,13 @@ REFUSED = [
     Refused("video {run} --out film.avi", ("film.avi does not end in .mp4", "another name")),
     Refused("video {run} --env HalfCheetah-v5 --seed -1", ("seed is -1: it must be 0 or more",)),
     Refused("video {run} --env MountainCarContinuous-v0", ("has other observations or actions", "like the one")),
+    # exports
+    Refused("export {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
+    Refused("export {run} --episodes 0", ("episodes is 0: it must be at least 1",)),
+    Refused("export {run} --out {foreign}", ("holds other files and no export", "give an empty or new folder")),
+    Refused("export {run} --out {text}", ("{text} is a file", "give a new folder")),
+    Refused("export {run} --best --last", ("--best and --last name two checkpoints", "give one")),
+    Refused("export {truncated} --out new", ("{truncated} is cut off", "give a checkpoint from a run's folder")),
     # checkpoints
     Refused("train ppo --init-from {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
     Refused("train ppo --init-from {truncated}", ("{truncated} is cut off", "give a checkpoint from a run's folder")),
