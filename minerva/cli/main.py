@@ -88,7 +88,7 @@ def _parse(arguments: list[str]) -> Any:
     """The verb with its options. `train`'s defaults depend on the arguments, so its type is made from them."""
     train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
     train.__doc__ = "Train an agent."
-    types = {"train": train, "evaluate": Evaluate, "benchmark": Benchmark, "presets": ShowPresets, "docs": Docs}
+    types = {"train": train, "evaluate": Evaluate, "presets": ShowPresets, "benchmark": Benchmark, "docs": Docs}
     verbs: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
     verb = tyro.cli(verbs, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
