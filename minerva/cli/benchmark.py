@@ -15,7 +15,12 @@ from minerva.benchmark.files import Files
 from minerva.benchmark.grid import Cell, Grid, make_grid, read_grid
 from minerva.benchmark.local import LocalExecutor
 from minerva.benchmark.schedule import Schedule
+<<<<<<< HEAD
 from minerva.benchmark.tasks import Executor, Maker
+=======
+from minerva.benchmark.tasks import Maker
+from minerva.compute.compiled import MatmulPrecision
+>>>>>>> main
 from minerva.envs.envpool import cores
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
@@ -59,6 +64,8 @@ class Benchmark:
     """cpu, cuda or cuda:0."""
     engine: EngineName = "auto"
     """What steps the environments."""
+    matmul: MatmulPrecision = "highest"
+    """How exactly a GPU multiplies float32 matrices; "high" allows TF32, which is faster."""
     jobs: int | None = None
     """Processes that train at the same time; None: as many as there are cores, and one on a GPU."""
     together: Literal["auto", "always", "never"] = "auto"
@@ -80,8 +87,15 @@ class Benchmark:
         if self.status:
             board.conclude()
             return 0
+<<<<<<< HEAD
         maker = Maker(grid, files, self.device, self.engine)
         schedule = Schedule(maker, self._executor(files), self._together, within, board.started)
+=======
+        executor = LocalExecutor(self._jobs(), self.device != "cpu")
+        schedule = Schedule(
+            Maker(grid, files, self.device, self.engine, self.matmul), executor, self._together, within, board.started
+        )
+>>>>>>> main
         with board:
             undisturbed = schedule.run(board.update)
         kinds = [state.kind for state in board.conclude([]).values()]
