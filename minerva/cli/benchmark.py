@@ -15,12 +15,8 @@ from minerva.benchmark.files import Files
 from minerva.benchmark.grid import Cell, Grid, make_grid, read_grid
 from minerva.benchmark.local import LocalExecutor
 from minerva.benchmark.schedule import Schedule
-<<<<<<< HEAD
 from minerva.benchmark.tasks import Executor, Maker
-=======
-from minerva.benchmark.tasks import Maker
 from minerva.compute.compiled import MatmulPrecision
->>>>>>> main
 from minerva.envs.envpool import cores
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
@@ -87,15 +83,8 @@ class Benchmark:
         if self.status:
             board.conclude()
             return 0
-<<<<<<< HEAD
-        maker = Maker(grid, files, self.device, self.engine)
+        maker = Maker(grid, files, self.device, self.engine, self.matmul)
         schedule = Schedule(maker, self._executor(files), self._together, within, board.started)
-=======
-        executor = LocalExecutor(self._jobs(), self.device != "cpu")
-        schedule = Schedule(
-            Maker(grid, files, self.device, self.engine, self.matmul), executor, self._together, within, board.started
-        )
->>>>>>> main
         with board:
             undisturbed = schedule.run(board.update)
         kinds = [state.kind for state in board.conclude([]).values()]
