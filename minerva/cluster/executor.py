@@ -1,6 +1,5 @@
 """A benchmark's tasks on a Ray cluster. A task whose node dies is run again on another, from its checkpoint."""
 
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -98,8 +97,7 @@ def attempt(task: Task, folders: list[Path]) -> int:
     released = time.monotonic() + RELEASE
     while any(map(is_locked, folders)) and time.monotonic() < released:
         time.sleep(POLL)
-    here = dataclasses.replace(task, command=(sys.executable, *task.command[1:]))
-    process = begin(here, threads=1)
+    process = begin((sys.executable, *task.command[1:]), task.log, threads=1)
     try:
         while process.poll() is None:
             time.sleep(POLL)
