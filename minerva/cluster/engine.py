@@ -20,7 +20,8 @@ def ray(address: str | None = None) -> Any:
         except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(
-                f"There is no Ray at {address} ({reason}): give the address that `ray start` printed."
+                f"Ray at {address or 'this machine'} cannot be reached ({reason}): give the address that `ray start` "
+                "printed, and in RAY_AUTH_TOKEN_PATH the file with its token."
             ) from None
     return package
 

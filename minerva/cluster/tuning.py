@@ -1,6 +1,7 @@
 """The search itself: Ray Tune runs the trials, Optuna proposes them, ASHA ends those that fall behind."""
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -62,6 +63,7 @@ class Search:
 
     def run(self, address: str | None, jobs: int | None) -> Best:
         """Search; a search that was stopped goes on."""
+        os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends all of it, as everywhere in Minerva
         ray(address)
         from ray import tune
 
@@ -99,7 +101,7 @@ class Search:
             run_config=tune.RunConfig(
                 name="search",
                 storage_path=str(self.out),
-                verbose=0,
+                verbose=1,
                 failure_config=tune.FailureConfig(max_failures=FAILURES),
             ),
         )
