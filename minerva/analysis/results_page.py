@@ -15,7 +15,7 @@ Mean return of 100 deterministic episodes of the *last* checkpoint: mean ± stan
 interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all that were run are
 here, each linked to its raw file; settings were chosen on other seeds, from 1000 up. Every row stands beside the best
 published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols
-differ and are [named below](#protocols). *Not run* is what it says, and the command to run it stands below its table.
+differ, and are named at the end. *Not run* is what it says, and the command to run it stands below its table.
 
 `minerva docs results` writes this page from `benchmarks/results` and `benchmarks/grids`. As curves, with intervals:
 `minerva report benchmarks/results`. What is still missing, within twenty minutes of a GPU:
