@@ -112,9 +112,8 @@ def colour(entry: int) -> str:
 
 def _axes(chart: Chart) -> tuple[Axis, Axis]:
     x = np.concatenate([line.x for line in chart.lines])
-    parts = [part for line in chart.lines for part in (line.y, line.low, line.high) if part is not None]
-    parts += [seed for line in chart.lines for _, seed in line.seeds] + [np.array([at for at, _ in chart.levels])]
-    y = np.concatenate(parts)
+    levels = np.array([level.value for level in chart.levels])
+    y = np.concatenate([*(part for line in chart.lines for part in _drawn(line)), levels])
     if chart.log:
         y = y[y > 0]
     low, high = chart.y_range or _padded(float(y.min()), float(y.max()), chart.log)
@@ -137,10 +136,7 @@ def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
 
 
 def _frame(chart: Chart, x: Axis, y: Axis) -> str:
-    parts = []
-    for tick, place in zip(y.ticks(5), y.place(y.ticks(5)), strict=True):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{place + 3.5:.1f}" text-anchor="end">{_tick(tick)}</text>')
+    parts = [f'<g class="y-ticks">{"".join(_y_tick(tick, float(y.place(tick))) for tick in y.ticks(5))}</g>']
     ticks = x.ticks(4)
     for tick, place in zip(ticks, x.place(ticks), strict=True):
         anchor = "end" if place > WIDTH - RIGHT - 12 else "middle"
@@ -155,6 +151,11 @@ def _frame(chart: Chart, x: Axis, y: Axis) -> str:
     return "".join(parts)
 
 
+def _y_tick(value: float, place: float) -> str:
+    line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
+    return f'{line}<text class="tick" x="{LEFT - 6}" y="{place + 3.5:.1f}" text-anchor="end">{_tick(value)}</text>'
+
+
 def _tick(value: float) -> str:
     if value == 0:
         return "0"
@@ -167,7 +168,8 @@ def _level(level: Level, y: Axis) -> str:
         return ""
     right, up = WIDTH - RIGHT, place - 4  # the name stands on the left, where curves are still low
     text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(level.name)}</text>'
-    return f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>{text}'
+    line = f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>'
+    return f'<g class="level-group" data-value="{level.value}">{line}{text}</g>'
 
 
 def _line(line: Line, x: Axis, y: Axis) -> str:
@@ -198,10 +200,17 @@ def _for_hovering(chart: Chart, x: Axis, y: Axis) -> dict[str, Any]:
             "y": _digits(line.y),
             "low": None if line.low is None else _digits(line.low),
             "high": None if line.high is None else _digits(line.high),
+            "range": [min(float(part.min()) for part in _drawn(line)), max(float(part.max()) for part in _drawn(line))],
         }
         for line in chart.lines
     ]
-    return {"x": x._asdict(), "y": y._asdict(), "xName": chart.x_name, "steps": not chart.x_numbers, "lines": lines}
+    axes = {"x": x._asdict(), "y": y._asdict(), "fixed": chart.log or chart.y_range is not None}
+    return {**axes, "xName": chart.x_name, "steps": not chart.x_numbers, "lines": lines}
+
+
+def _drawn(line: Line) -> list[Values]:
+    """All heights that a line, its band and its seeds reach."""
+    return [part for part in (line.y, line.low, line.high, *(seed for _, seed in line.seeds)) if part is not None]
 
 
 def _digits(values: Values) -> list[float]:

@@ -146,6 +146,8 @@ def _aggregate(comparison: Comparison, group: Group) -> str:
     what = f"{len(group.tasks)} tasks: {names}" if len(group.tasks) > 1 else names
     references = [(task, *comparison.reference(task)) for task in group.tasks]
     ones = "; ".join(f"{number(one)} on {task.name} ({why})" for task, _, one, why in references)
+    if len({(one, why) for _, _, one, why in references}) == 1:
+        ones = f"{number(references[0][2])} ({references[0][3]})"
     matrix = _improvement(comparison, group) if len(group.entries) > 1 else ""
     side = f'<div class="beside">{_profile(comparison, group)}{_totals(comparison, group)}</div>'
     zero = "no reward" if group.tasks[0].env.startswith("dm_control/") else "a random policy"
