@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from minerva.benchmark.files import Files
 from minerva.benchmark.grid import Cell, Grid
+from minerva.compute.compiled import MatmulPrecision
 from minerva.envs.vector import EngineName
 from minerva.trainers.registry import config_class
 
@@ -60,6 +61,7 @@ class Maker:
     files: Files
     device: str = "cpu"
     engine: EngineName = "auto"
+    matmul: MatmulPrecision = "highest"
 
     def train(self, cells: Sequence[Cell]) -> Task:
         """Train these seeds of one entry and environment: one alone, or several in one process."""
@@ -91,7 +93,7 @@ class Maker:
         """`train` and everything but the seed and the folder."""
         every = max(cell.total_steps // self.grid.evaluations, 1)
         named = {"env": cell.env, "total-steps": cell.total_steps, "eval-every": every}
-        named |= {"device": self.device, "engine": self.engine, "preset": cell.entry.preset}
+        named |= {"device": self.device, "engine": self.engine, "preset": cell.entry.preset, "matmul": self.matmul}
         words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
         return ["train", cell.entry.algo, *words, *written(cell.entry.algo, cell.entry.hyperparameters)]
 

@@ -16,6 +16,7 @@ from minerva.benchmark.grid import Cell, Grid, make_grid, read_grid
 from minerva.benchmark.local import LocalExecutor
 from minerva.benchmark.schedule import Schedule
 from minerva.benchmark.tasks import Maker
+from minerva.compute.compiled import MatmulPrecision
 from minerva.envs.envpool import cores
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
@@ -59,6 +60,8 @@ class Benchmark:
     """cpu, cuda or cuda:0."""
     engine: EngineName = "auto"
     """What steps the environments."""
+    matmul: MatmulPrecision = "highest"
+    """How exactly a GPU multiplies float32 matrices; "high" allows TF32, which is faster."""
     jobs: int | None = None
     """Processes that train at the same time; None: as many as there are cores, and one on a GPU."""
     together: Literal["auto", "always", "never"] = "auto"
@@ -79,7 +82,7 @@ class Benchmark:
             return 0
         executor = LocalExecutor(self._jobs(), self.device != "cpu")
         schedule = Schedule(
-            Maker(grid, files, self.device, self.engine), executor, self._together, within, board.started
+            Maker(grid, files, self.device, self.engine, self.matmul), executor, self._together, within, board.started
         )
         with board:
             undisturbed = schedule.run(board.update)

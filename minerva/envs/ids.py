@@ -38,11 +38,11 @@ def env_name(env: EnvLike) -> str:
     return getattr(env, "__name__", type(env).__name__)
 
 
-def factory(env: EnvLike) -> EnvFactory:
-    """A function that makes a fresh copy of the environment each time it is called."""
+def factory(env: EnvLike, **options: Any) -> EnvFactory:
+    """A function that makes a fresh copy of the environment at each call; `options` go to `gymnasium.make`."""
     if isinstance(env, str):
         env_id = _gymnasium_id(env)
-        return lambda: _make(env, env_id)
+        return lambda: _make(env, env_id, **options)
     if isinstance(env, gym.Env):
         return _copies_of(env)
     if callable(env):
@@ -105,9 +105,9 @@ def _dm_control_tasks() -> list[tuple[str, str]]:
     return list(suite.ALL_TASKS)
 
 
-def _make(written: str, env_id: str) -> gym.Env[Any, Any]:
-    # dm_control's lqr draws its springs when it is made: all copies, of all runs, must draw the same
-    options: dict[str, Any] = {"task_kwargs": {"random": 0}} if is_dm_control(written) else {}
+def _make(written: str, env_id: str, **options: Any) -> gym.Env[Any, Any]:
+    if is_dm_control(written):  # its lqr draws its springs when it is made: all copies, of all runs, must draw the same
+        options["task_kwargs"] = {"random": 0}
     with _explained(written):
         return gym.make(env_id, **options)
 

@@ -49,6 +49,7 @@ class OffPolicyTrainer(Trainer):
         stack, writer = first._stack(trainers, runs)
         hyper = stack.hyper()
         for _ in runs.steps(by):
+            stack.look_again()
             step = runs.step
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             while step < until and step + by <= runs.total_steps and not runs.interrupted:
@@ -91,13 +92,15 @@ class OffPolicyTrainer(Trainer):
         self.replay.cut()
 
     def state_dict(self) -> Tree:
-        """Agent, environments and replay, its rows aside."""
-        return {**super().state_dict(), "replay": self.replay.state_dict(), "row": self.row}
+        """Agent, environments, the watch over constraints and the replay, its rows aside."""
+        own = {"replay": self.replay.state_dict(), "row": self.row, "health": self.health.state_dict()}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
         self.replay.load_state_dict(state["replay"])
         self.row = dict(state["row"])
+        self.health.load_state_dict(state["health"])
         return super().load_state_dict(state)
 
     def _stack(self, trainers: Sequence[Self], runs: Together) -> tuple[Stack, Writer]:

@@ -70,6 +70,7 @@ class OnPolicyTrainer(Trainer):
         scale = _reward_scale(trainers, stack)
         rollouts = [trainer.rollout for trainer in trainers]
         for step in runs.steps(by=first.batch_size):
+            stack.look_again()
             note(collect(envs, stack, rollouts, lambda: runs.interrupted), trainers)
             if not first.rollout.full:
                 runs.pause(runs.step)
@@ -105,14 +106,18 @@ class OnPolicyTrainer(Trainer):
             self.reward_norm.state["running"].zero_()
 
     def state_dict(self) -> Tree:
-        """Agent, environments, reward normaliser and what is collected of a rollout."""
+        """Agent, environments, reward normaliser, the watch over constraints and what is collected of a rollout."""
         reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        return {**super().state_dict(), "reward_norm": reward_norm, "rollout": self.rollout.state_dict()}
+        health = self.health.state_dict() if self.health else None
+        own = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": health}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
+        if self.health:
+            self.health.load_state_dict(state["health"])
         self.rollout.load_state_dict(state["rollout"])
         return super().load_state_dict(state)
 
