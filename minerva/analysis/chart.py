@@ -14,6 +14,7 @@ from minerva.analysis.comparison import short
 
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 10, 38
+NAME_HEIGHT = 12
 COLOURS = 10
 """As many as the style sheet has; an eleventh entry is dashed in the first one's colour."""
 
@@ -34,10 +35,11 @@ class Line:
 
 
 class Level(NamedTuple):
-    """A dashed line across the chart."""
+    """A dashed line across the chart; its brief name is written where the whole one would overlap a neighbour's."""
 
     value: float
     name: str
+    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def figure(chart: Chart) -> str:
         f'<figure class="chart" data-chart="{values}"><figcaption><strong>{title}</strong>{note}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(_summary(chart))}">'
         f"{_frame(chart, x, y)}{''.join(_line(line, x, y) for line in chart.lines)}"
-        f"{''.join(_level(level, y) for level in chart.levels)}</svg></figure>"
+        f"{_levels(chart.levels, y)}</svg></figure>"
     )
 
 
@@ -137,7 +139,7 @@ def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
 
 def _frame(chart: Chart, x: Axis, y: Axis) -> str:
     parts = [f'<g class="y-ticks">{"".join(_y_tick(tick, float(y.place(tick))) for tick in y.ticks(5))}</g>']
-    ticks = x.ticks(4)
+    ticks = x.ticks(5)
     for tick, place in zip(ticks, x.place(ticks), strict=True):
         anchor = "end" if place > WIDTH - RIGHT - 12 else "middle"
         text = f"{tick:.4g}" if chart.x_numbers else short(tick)
@@ -162,12 +164,23 @@ def _tick(value: float) -> str:
     return short(value) if abs(value) >= 1000 else f"{value:.3g}".replace("e-0", "e-")
 
 
-def _level(level: Level, y: Axis) -> str:
+def _levels(levels: Sequence[Level], y: Axis) -> str:
+    """Lines with their names, those of near neighbours in one place."""
+    rows: list[list[Level]] = []
+    for level in sorted(levels, reverse=True):
+        near = rows and float(y.place(level.value)) - float(y.place(rows[-1][-1].value)) < NAME_HEIGHT
+        rows[-1].append(level) if near else rows.append([level])
+    parts = []
+    for row in rows:
+        name = row[0].name if len(row) == 1 else ", ".join(level.brief for level in row)
+        parts += [_level(level, name if level is row[0] else "", y) for level in row]
+    return "".join(parts)
+
+
+def _level(level: Level, name: str, y: Axis) -> str:
     place = float(y.place(level.value))
-    if not min(y.start, y.end) <= place <= max(y.start, y.end):
-        return ""
     right, up = WIDTH - RIGHT, place - 4  # the name stands on the left, where curves are still low
-    text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(level.name)}</text>'
+    text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(name)}</text>' if name else ""
     line = f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>'
     return f'<g class="level-group" data-value="{level.value}">{line}{text}</g>'
 

@@ -25,7 +25,8 @@ def curves(comparison: Comparison) -> str:
     drawn = [_curve_chart(comparison, task) for task in comparison.tasks]
     if not any(drawn):
         return ""
-    what = "Interquartile mean over seeds with its 95 % interval; thin lines are single seeds."
+    what = "Interquartile mean over seeds with its 95 % interval; thin lines are single seeds. "
+    what += "Dashed: the best published figure at the same budget, where it is near enough to be drawn."
     return f'<p class="soft">{what}</p><div class="charts">{"".join(drawn)}</div>'
 
 
@@ -56,7 +57,8 @@ def _levels(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Level]:
     high = max(float(line.y.max()) for line in lines)
     peers = {cell.peer for cell in cells if cell.peer is not None}
     near = [peer for peer in peers if low <= peer.mean <= high + 0.7 * (high - low)]
-    return [Level(peer.mean, f"{peer.algorithm}, {peer.source}: {number(peer.mean)}") for peer in sorted(near)]
+    brief = {peer: f"{peer.algorithm} {number(peer.mean)}" for peer in sorted(near)}
+    return [Level(peer.mean, f"{text} ({peer.source})", text) for peer, text in brief.items()]
 
 
 # --- the final table ------------------------------------------------------------------------------------------------
