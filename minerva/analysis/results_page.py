@@ -93,7 +93,7 @@ def _means(section: Section) -> list[str]:
     lines = []
     for name in dict.fromkeys(row.name for row in section.rows):
         rows = [row for row in section.rows if row.name == name]
-        one_scale = all(row.task.env.partition("/")[0] in SUITE_MAXIMUM for row in rows)
+        one_scale = all(row.task.suite in SUITE_MAXIMUM for row in rows)
         envs, budget = [row.task.env for row in rows], rows[0].task.budget
         theirs = means_over(envs, budget, COMPARABLE[rows[0].algo]) if one_scale and len(rows) > 1 else []
         if not theirs:

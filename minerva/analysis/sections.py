@@ -7,7 +7,7 @@ import numpy as np
 
 from minerva.analysis import statistics
 from minerva.analysis.chart import Chart, Level, Line, Values, figure
-from minerva.analysis.comparison import Cell, Comparison, Group, Task, curve, number, short
+from minerva.analysis.comparison import SUITE_MAXIMUM, Cell, Comparison, Group, Task, curve, number, short
 from minerva.analysis.health import PANELS, Panel
 from minerva.analysis.markup import entry_name, table, td
 from minerva.analysis.peers import COMPARABLE, published
@@ -152,7 +152,7 @@ def _aggregate(comparison: Comparison, group: Group) -> str:
         ones = f"{number(references[0][2])} ({references[0][3]})"
     matrix = _improvement(comparison, group) if len(group.entries) > 1 else ""
     side = f'<div class="beside">{_profile(comparison, group)}{_totals(comparison, group)}</div>'
-    zero = "no reward" if group.tasks[0].env.startswith("dm_control/") else "a random policy"
+    zero = "no reward" if group.tasks[0].suite in SUITE_MAXIMUM else "a random policy"
     note = f'<p class="small soft">A score of 0 is {zero}; 1 is a return of {escape(ones)}.</p>'
     return f"<h3>{escape(what)}</h3>{side}{note}{matrix}"
 
