@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,9 @@ from minerva.evaluation import EvaluationInterruptedError, Evaluator
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
-from minerva.runs.metrics import Lengths, MetricsWriter
-from minerva.runs.progress import ProgressLine
+from minerva.runs.glance import Glance
+from minerva.runs.metrics import Lengths, MetricsWriter, read_rows
+from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
 from minerva.runs.store import CheckpointStore, Found, Rows
 from minerva.utils.seeding import global_generators, set_global_generators
@@ -34,6 +36,8 @@ SAVE_EVERY = 60.0
 """Seconds after which a checkpoint is written even if no evaluation is due."""
 STALL = 0.005
 """Share of the time that these may take."""
+GLANCED = 20
+"""Reports whose mean is shown while the run goes on."""
 
 Callback = Callable[[int, Mapping[str, float], Any], bool | None]
 """Called after each report with (step, metrics, trainer); returning True ends the run."""
@@ -70,6 +74,9 @@ class Trainable(Protocol):
     @property
     def rows(self) -> Rows | None:
         """A replay, whose rows are saved apart from the state."""
+
+    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
+        """How its run stands."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,8 @@ class Run:
         self._evaluated: int | None = None
         self._pending = False  # an evaluation is due, and was not finished yet
         self._logs: Lengths = {}
+        self._evaluations: list[float] = []
+        self._reports: deque[Mapping[str, float]] = deque(maxlen=GLANCED)
         self._stopped = False
         self._saved: int | None = None
         self._saved_at = self._took = 0.0
@@ -280,7 +289,8 @@ class Run:
         stack.callback(self._evaluator.close)
         wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
         self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
-        self._line = stack.enter_context(ProgressLine(self.console, self.total_steps, self.step, settings.quiet))
+        self._evaluations = [float(np.mean(row["returns"])) for row in read_rows(self.folder.evaluations)]
+        self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, settings.quiet))
 
     # --- the loop's calls -----------------------------------------------------------------------------------
 
@@ -312,18 +322,23 @@ class Run:
         _refuse_non_finite(step, metrics, self.folder)
         self._pending = step // self.eval_every > self.step // self.eval_every
         self.step = step
-        row = {**metrics, "charts/SPS": self._line.steps_per_second(step), "charts/time": time.time()}
+        row = {**metrics, "charts/SPS": self._view.steps_per_second(step), "charts/time": time.time()}
         if episodes:
             self.returns["train"] = float(np.mean([episode.episode_return for episode in episodes]))
             row["train/episode_return"] = self.returns["train"]
             row["train/episode_length"] = float(np.mean([episode.length for episode in episodes]))
         self._writer.write(step, row)
+        self._reports.append(row)
         since = time.monotonic() - self._saved_at
         if self._evaluate() if self._pending else since > max(SAVE_EVERY, self._took / STALL):
             self._save()
-        self._line.show(step, self.returns.get("train"), self.returns.get("after"))
+        self._view.show(step, lambda: [self.glance()])
         answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
         self._stopped = self._stopped or any(answers) or self._signals.received
+
+    def glance(self) -> Glance:
+        """How the run stands."""
+        return self.trainer.glance(self.returns.get("train"), self._evaluations, self._reports)
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
@@ -342,6 +357,7 @@ class Run:
         self._evaluated, self._pending = self.step, False
         self._writer.write(self.step, evaluation.metrics())
         self._writer.write_evaluation(self.step, evaluation.returns, evaluation.lengths)
+        self._evaluations.append(evaluation.mean)
         self.returns["after"] = evaluation.mean
         self.returns.setdefault("before", evaluation.mean)
         if evaluation.mean > self.returns.get("best", -math.inf):

@@ -31,6 +31,8 @@ class Health:
     def __init__(self, rules: Iterable[Rule], window: int = WINDOW) -> None:
         self.rules = list(rules)
         self.rows: deque[Mapping[str, float]] = deque(maxlen=window)
+        self.warned: list[str] = []
+        """Names of the rules that were broken so far."""
 
     def __call__(self, metrics: Mapping[str, float]) -> list[str]:
         """Take in one report; the names of the rules that were warned about because of it."""
@@ -42,7 +44,9 @@ class Health:
         for rule in broken:
             logger.warning(rule.message.format_map(averages))
         self.rules = [rule for rule in self.rules if rule not in broken]
-        return [rule.name for rule in broken]
+        names = [rule.name for rule in broken]
+        self.warned += names
+        return names
 
     def _in_all(self) -> set[str]:
         return set.intersection(*(set(row) for row in self.rows))
