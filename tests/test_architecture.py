@@ -72,7 +72,7 @@ LAYERS = [
     "__init__ __main__",
     "cli.*",
     "cluster.*",
-    "export.*",
+    "export.* benchmark.*",
     "api analysis.*",
     "policy",
     "trainers.registry trainers.population",
@@ -161,7 +161,7 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* cluster.* export.* api analysis.* evaluation envs.* runs.run runs.together
+    cli.* cluster.* export.* benchmark.* api analysis.* evaluation envs.* runs.run runs.together
     trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 

@@ -19,17 +19,24 @@ class FakeWandb(SimpleNamespace):
     """A module of that name, that notes what it is given."""
 
     def __init__(self, run: Any = "a run", fails: str = "") -> None:
-        super().__init__(run=run, fails=fails, logged=[], started=[])
+        super().__init__(run=run, fails=fails, logged=[], started=[], finished=0)
 
     def init(self, **options: Any) -> None:
         if self.fails == "init":
             raise ConnectionError("no network")
+        if self.fails == "exits":
+            raise SystemExit("no key, and nobody to ask for one")
         self.started.append(options)
 
     def log(self, metrics: Any, step: int | None = None) -> None:
         if self.fails == "log":
             raise RuntimeError("the server is down")
         self.logged.append((metrics, step))
+
+    def finish(self) -> None:
+        if self.fails == "finish":
+            raise TimeoutError("not everything could be sent")
+        self.finished += 1
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +93,9 @@ def test_a_run_is_started_with_its_name_and_config(monkeypatch: pytest.MonkeyPat
     assert module.started == [{"project": "project", "name": "run 1", "config": {"seed": 0}}]
 
 
-@pytest.mark.parametrize("module", [None, FakeWandb(fails="init")], ids=["absent", "raises"])
+@pytest.mark.parametrize(
+    "module", [None, FakeWandb(fails="init"), FakeWandb(fails="exits")], ids=["absent", "raises", "exits"]
+)
 def test_a_run_that_cannot_start_is_said_once(
     module: FakeWandb | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,11 +111,13 @@ def test_a_run_that_cannot_start_is_said_once(
     [
         (FakeWandb(), 0),
         (FakeWandb(fails="init"), 1),
+        (FakeWandb(fails="exits"), 1),
         (FakeWandb(fails="log"), 1),
+        (FakeWandb(fails="finish"), 1),
         (FakeWandb(run=None), 1),
         (None, 1),
     ],
-    ids=["works", "cannot start", "breaks later", "no run", "absent"],
+    ids=["works", "cannot start", "exits", "breaks later", "breaks at the end", "no run", "absent"],
 )
 def test_training_goes_on_whatever_it_does(
     module: FakeWandb | None,
@@ -127,3 +138,4 @@ def test_training_goes_on_whatever_it_does(
         ]
         assert module.logged == rows
         assert module.started[0]["project"] == "project"
+        assert module.finished == 1

@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 
+from minerva.cli.benchmark import Benchmark
 from minerva.cli.docs import Docs
 from minerva.cli.evaluate import Evaluate
 from minerva.cli.export import ExportPolicy
 from minerva.cli.presets import ShowPresets
-from minerva.cli.train import train_type
+from minerva.cli.report import Report
+from minerva.cli.train import train_type, with_algorithm
 from minerva.cli.video import FilmVideo
 from minerva.errors import MinervaError, TrainingError
 
@@ -87,11 +89,14 @@ def _termination() -> Iterator[None]:
 
 def _parse(arguments: list[str]) -> Any:
     """The verb with its options. `train`'s defaults depend on the arguments, so its type is made from them."""
+    arguments = with_algorithm(arguments)
     train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
     train.__doc__ = "Train an agent."
     types = {
         "train": train,
         "evaluate": Evaluate,
+        "benchmark": Benchmark,
+        "report": Report,
         "presets": ShowPresets,
         "video": FilmVideo,
         "export": ExportPolicy,

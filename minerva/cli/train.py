@@ -27,6 +27,7 @@ from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
 from minerva.runs.run import Result
 from minerva.runs.signals import ignored_signals
+from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import PREFIXES, config_class
 
 DEFAULT_ENV = "Pendulum-v1"
@@ -132,15 +133,40 @@ def train_type(arguments: Sequence[str]) -> Any:
 
     Defaults depend on the environment, so the few options that choose them are read first.
     """
-    chosen = RunOptions()
-    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the real parse will report it
-        chosen, _ = tyro.cli(RunOptions, args=list(arguments), return_unknown_args=True, add_help=False)
+    chosen = _chosen(arguments)
     algo = next((word for word in arguments if word in PREFIXES), None)
     members = []
     for name in PREFIXES:
         default = _defaults(name, chosen) if name == algo else TrainCommand(RunOptions(), _unchecked(name, NONE.values))
         members.append(Annotated[TrainCommand, tyro.conf.subcommand(name, default=default)])
     return Union[tuple(members)]  # noqa: UP007  built at run time
+
+
+def with_algorithm(arguments: Sequence[str]) -> list[str]:
+    """The arguments of `minerva train`, with the algorithm that a saved config names if they name none."""
+    words = list(arguments)
+    chosen = _chosen(words)
+    if chosen.resume is None or words[:1] != ["train"] or any(word in PREFIXES for word in words):
+        return words
+    algo = read_config(_config_file(chosen.resume, is_run=True)).get("algo")
+    if algo not in PREFIXES:
+        raise RunError(f"{chosen.resume} holds a run of {algo!r}: give a run of {', '.join(PREFIXES)}.")
+    return ["train", str(algo), *words[1:]]
+
+
+def _chosen(arguments: Sequence[str]) -> RunOptions:
+    """The run options among the arguments."""
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the real parse will report it
+        return tyro.cli(RunOptions, args=list(arguments), return_unknown_args=True, add_help=False)[0]
+    return RunOptions()
+
+
+def _config_file(source: Path, is_run: bool) -> Path:
+    """The config of a run's folder, or the file itself if it need not be a run."""
+    file = source / "config.yaml" if source.is_dir() or is_run else source
+    if not file.is_file():
+        raise RunError(f"{file} does not exist: give the folder of a run{'' if is_run else ', or a config.yaml'}.")
+    return file
 
 
 def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
@@ -151,11 +177,7 @@ def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
         budget = preset.values.get("total_steps", DEFAULT_STEPS)
         values = {name: value for name, value in preset.values.items() if name != "total_steps"}
         return TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
-    file = source / "config.yaml" if source.is_dir() or chosen.resume else source
-    if not file.is_file():
-        raise RunError(
-            f"{file} does not exist: give the folder of a run{'' if chosen.resume else ', or a config.yaml'}."
-        )
+    file = _config_file(source, is_run=chosen.resume is not None)
     saved = read_config(file)
     if saved.get("algo") != algo:
         raise ConfigError(
@@ -184,7 +206,7 @@ def _folder(algo: str, options: RunOptions) -> Path:
     """The folder this run is written to."""
     if options.resume is None:
         return options.run_dir or options.out_dir / new_folder_name(algo, options.env, options.seed)
-    if not RunFolder(options.resume, algo).last.exists():
+    if not CheckpointStore(RunFolder(options.resume, algo)).exists():
         raise RunError(f"{options.resume} holds no checkpoint to go on from: start it again with --run-dir.")
     return options.resume
 

@@ -3,7 +3,7 @@
 A row is a line of float32 numbers, so that keeping a step is one copy and sampling a batch is one gather.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,8 @@ class Replay:
         }
         self.written = 0
         self.cuts: list[int] = []
-        self.generator = generator(seed, "replay", device)
-        self._step = torch.zeros(num_envs, sum(self._sizes), pin_memory=device.type == "cuda")
-        columns = np.split(self._step.numpy(), np.cumsum(self._sizes)[:-1], -1)
-        self._step_fields = dict(zip(self.widths, columns, strict=True))
+        self.generator = generator(seed, "replay", torch.device("cpu"))
+        self._writer = Writer([self], self.state)
 
     def __len__(self) -> int:
         return min(self.written, self.steps) * self.num_envs
@@ -55,12 +53,7 @@ class Replay:
 
     def add(self, **fields: Array) -> None:
         """Keep one step of all environments: every field as [E] or [E, width]."""
-        for name, columns in self._step_fields.items():
-            columns[:] = fields[name].reshape(self.num_envs, -1)
-        place = self.written % self.steps
-        self.storage[place].copy_(self._step, non_blocking=True)
-        self.state["newest"].fill_(place)
-        self.written += 1
+        self._writer.add(fields)
 
     def cut(self) -> None:
         """Say that what is added next does not follow the newest rows: the environments were started anew."""
@@ -70,15 +63,18 @@ class Replay:
 
     def sample(self, size: int) -> dict[str, Tensor]:
         """Transitions, every one equally likely.  [size, width] by field"""
-        return self.transitions(self.state, self.starts(size))
+        return self.transitions(self.state, self.starts(size).to(self.storage.device))
 
     def sample_sequences(self, size: int, length: int) -> dict[str, Tensor]:
         """Sequences, every start equally likely.  [size, length, width] by field"""
-        return self.sequences(self.state, self.starts(size), length)
+        return self.sequences(self.state, self.starts(size).to(self.storage.device), length)
 
     def starts(self, size: int) -> Tensor:
-        """Random rows, to be given to `transitions` or `sequences`.  [size]"""
-        return torch.randint(len(self), (size,), generator=self.generator, device=self.storage.device)
+        """Random rows, to be given to `transitions` or `sequences`.  [size]
+
+        They are drawn on the host, where so few numbers are had sooner than a GPU begins.
+        """
+        return torch.randint(len(self), (size,), generator=self.generator)
 
     def transitions(self, state: Tree, starts: Tensor) -> dict[str, Tensor]:
         """The rows at `starts`."""
@@ -106,6 +102,7 @@ class Replay:
     def move(self, state: Tree) -> None:
         """Keep the rows in these tensors, which hold the same numbers, from now on."""
         self.state = state
+        self._writer = Writer([self], state)
 
     def since(self, first: int) -> Tensor:
         """The rows from number `first` on, of all that were ever added.  [rows, E, width]"""
@@ -150,3 +147,26 @@ class Replay:
     def by_field(self, rows: Tensor) -> dict[str, Tensor]:
         """The columns of rows by name."""
         return dict(zip(self.widths, rows.split(self._sizes, -1), strict=True))
+
+
+class Writer:
+    """Keeps steps in one replay, or in several that are equally full and whose rows lie stacked in `state`."""
+
+    def __init__(self, replays: Sequence[Replay], state: Tree) -> None:
+        first, self._replays, self._state = replays[0], list(replays), state
+        sizes = list(first.widths.values())
+        on_gpu = state["storage"].is_cuda
+        self._step = torch.zeros(len(replays) * first.num_envs, sum(sizes), pin_memory=on_gpu)
+        columns = np.split(self._step.numpy(), np.cumsum(sizes)[:-1], -1)
+        self._columns = dict(zip(first.widths, columns, strict=True))
+
+    def add(self, fields: Mapping[str, Array]) -> None:
+        """Keep one step of all environments, those of one replay after another's; fields without a place are left."""
+        for name, columns in self._columns.items():
+            columns[:] = fields[name].reshape(columns.shape)
+        place = self._replays[0].written % self._replays[0].steps
+        rows = self._state["storage"].select(-3, place)
+        rows.copy_(self._step.view(rows.shape), non_blocking=True)
+        self._state["newest"].fill_(place)
+        for replay in self._replays:
+            replay.written += 1

@@ -1,10 +1,12 @@
 """From what the user writes to an environment: ids, callables and instances."""
 
+import contextlib
 import copy
+import importlib
 import importlib.util
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -59,6 +61,20 @@ def known_ids() -> list[str]:
     return names + [f"{DM_CONTROL}{domain}/{task}" for domain, task in _dm_control_tasks()]
 
 
+def check_id(env_id: str) -> None:
+    """An EnvError that offers the nearest ids, unless there is an environment of this id. None is made."""
+    module, _, name = _gymnasium_id(env_id).rpartition(":")
+    with _explained(env_id):
+        if module:
+            importlib.import_module(module)  # whose import registers the environment
+        try:
+            gym.spec(name)
+        except gym.error.DeprecatedEnv:
+            raise
+        except gym.error.Error:  # without a version, or of a module that has no such environment
+            raise gym.error.NameNotFound from None
+
+
 def _gymnasium_id(env_id: str) -> str:
     """The id under which gymnasium knows what the user wrote."""
     if not env_id.startswith(DM_CONTROL):
@@ -92,8 +108,15 @@ def _dm_control_tasks() -> list[tuple[str, str]]:
 def _make(written: str, env_id: str, **options: Any) -> gym.Env[Any, Any]:
     if is_dm_control(written):  # its lqr draws its springs when it is made: all copies, of all runs, must draw the same
         options["task_kwargs"] = {"random": 0}
-    try:
+    with _explained(written):
         return gym.make(env_id, **options)
+
+
+@contextlib.contextmanager
+def _explained(written: str) -> Iterator[None]:
+    """gymnasium's complaints about an id, as an EnvError that says what to write instead."""
+    try:
+        yield
     except (
         gym.error.NameNotFound,
         gym.error.NamespaceNotFound,

@@ -31,6 +31,9 @@ class Simulation:
         self.model, self.data = model, data
         self.made = {name: np.array(value) for name, value in _numbers(model)}
         self.digest = _digest(self.made)
+        # for speed: arrays are views of the model's own memory, so that they can be looked up once
+        self._views = {name: value for name, value in _numbers(model) if isinstance(value, np.ndarray)}
+        self._bits = {name: value.tobytes() for name, value in self.made.items()}
         fresh = mujoco.MjData(model)  # no contacts yet: arrays whose length depends on them are empty
         self._fixed = [name for name, value in _arrays(fresh) if value.size]
         self._flags = [name for name in dir(fresh) if name.startswith("flg_")]
@@ -42,7 +45,7 @@ class Simulation:
         self.mujoco.mj_getState(self.model, self.data, state, self._kind)
         return {
             "made": self.digest,
-            "model": {name: np.array(now) for name, now in _numbers(self.model) if not _same(now, self.made[name])},
+            "model": {name: np.array(now) for name, now in self._now() if _bits(now) != self._bits[name]},
             "integration": state,
             "data": {name: getattr(self.data, name).copy() for name in self._fixed},
             "flags": {name: getattr(self.data, name) for name in self._flags},
@@ -52,9 +55,9 @@ class Simulation:
         """Go back to a state of the same model; ValueError if it is of another one."""
         if taken["made"] != self.digest:
             raise ValueError("the simulated model is another one now")
-        for name, now in list(_numbers(self.model)):
+        for name, now in list(self._now()):
             wanted = taken["model"].get(name, self.made[name])
-            if not _same(now, wanted):
+            if _bits(now) != _bits(wanted):
                 _write(self.model, name, wanted)
         self.mujoco.mj_resetData(self.model, self.data)
         self.mujoco.mj_setState(self.model, self.data, taken["integration"], self._kind)
@@ -63,6 +66,11 @@ class Simulation:
             getattr(self.data, name)[...] = taken["data"][name]
         for name in self._flags:
             setattr(self.data, name, taken["flags"][name])
+
+    def _now(self) -> Iterator[tuple[str, Any]]:
+        """The numbers of the model as they are now."""
+        for name in self.made:
+            yield name, self._views[name] if name in self._views else _number(self.model, name)
 
 
 def _arrays(struct: Any) -> Iterator[tuple[str, Array]]:
@@ -95,8 +103,14 @@ def _write(model: Any, name: str, value: Array) -> None:
         setattr(owner, field, value.item())
 
 
-def _same(one: Any, other: Any) -> bool:
-    return np.asarray(one).tobytes() == np.asarray(other).tobytes()  # bits: NaN is equal to itself, -0.0 is not 0.0
+def _number(model: Any, name: str) -> Any:
+    part, _, field = name.partition(".")
+    return getattr(getattr(model, part), field)
+
+
+def _bits(value: Any) -> bytes:
+    """As they are compared: NaN is equal to itself, and -0.0 is not 0.0."""
+    return np.asarray(value).tobytes()
 
 
 def _digest(numbers: dict[str, Array]) -> str:

@@ -208,33 +208,30 @@ class VectorEnv:
         episodes = self._restart(ended) if ended.any() else []
         return Step(next_obs, rewards, terminated, truncated, episodes)
 
-    def state_dict(self, part: slice = slice(None)) -> dict[str, Any]:
-        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing.
-
-        `part` are the environments of one trainer, where several share them.
-        """
+    def state_dict(self) -> dict[str, Any]:
+        """Simulators and episodes under way, as arrays and plain values. `obstacle`: why the simulators are missing."""
         taken, obstacle = list[Snapshot](), ""
         try:
-            taken = self._engine.snapshots(part)  # type: ignore[attr-defined]
+            taken = self._engine.snapshots()  # type: ignore[attr-defined]
         except NoSnapshotError as reason:
             obstacle = str(reason)
         except AttributeError:
             obstacle = f"{type(self._engine).__name__} cannot save its simulators"
         under_way = {"obs": self.obs, "returns": self._returns, "lengths": self._lengths}
-        episodes = {name: values[part].copy() for name, values in under_way.items()}
+        episodes = {name: values.copy() for name, values in under_way.items()}
         return {**episodes, "simulators": [one._asdict() for one in taken], "obstacle": obstacle}
 
-    def load_state_dict(self, state: dict[str, Any], part: slice = slice(None)) -> str:
+    def load_state_dict(self, state: dict[str, Any]) -> str:
         """Go on where `state_dict` was made. If that cannot be, the reason: environments then have to be reset."""
         if state["obstacle"]:
             return str(state["obstacle"])
         try:
-            self._engine.restore([Snapshot(**one) for one in state["simulators"]], part)  # type: ignore[attr-defined]
+            self._engine.restore([Snapshot(**one) for one in state["simulators"]])  # type: ignore[attr-defined]
         except (NoSnapshotError, AttributeError, ValueError) as reason:
             return str(reason)
         self.obs = self.obs.copy()
         for name, values in (("obs", self.obs), ("returns", self._returns), ("lengths", self._lengths)):
-            values[part] = state[name]
+            values[:] = state[name]
         return ""
 
     def under_way(self) -> list[tuple[float, int]]:
@@ -264,38 +261,68 @@ class VectorEnv:
         return values
 
 
-class Joined:
-    """Vector environments of one shape, stepped at the same time and seen as one."""
+class Joined(VectorEnv):
+    """Vector environments of one shape, stepped at the same time and seen as one.
+
+    What they know of their episodes lies in one array, of which theirs are views from now on.
+    """
 
     def __init__(self, parts: Sequence[VectorEnv]) -> None:
-        self.parts = list(parts)
-        self.each = parts[0].num_envs
-        self.num_envs = self.each * len(parts)
-        self.obs_dim, self.act_dim = parts[0].obs_dim, parts[0].act_dim
+        engines = _Engines([part._engine for part in parts])
+        super().__init__(engines, parts[0].name)
+        self._parts = list(zip(parts, engines.shares, strict=True))
+        self.obs = np.concatenate([part.obs for part in parts])
+        self._returns = np.concatenate([part._returns for part in parts])
+        self._lengths = np.concatenate([part._lengths for part in parts])
+        for part, own in self._parts:
+            part._returns, part._lengths = self._returns[own], self._lengths[own]
 
-    @property
-    def obs(self) -> Array:
-        """What to act on next."""
-        return np.concatenate([part.obs for part in self.parts])
-
-    def step(self, actions: Array) -> Step:
-        """One step of each; all are under way before the first is waited for."""
-        for part, own in zip(self.parts, np.split(actions, len(self.parts)), strict=True):
-            part.send(own)
-        steps = [part.recv() for part in self.parts]
-        next_obs, rewards, terminated, truncated = (
-            np.concatenate([step[column] for step in steps])
-            for column in range(4)  # type: ignore[misc]
-        )
-        episodes = [
-            episode._replace(env=n * self.each + episode.env)
-            for n, step in enumerate(steps)
-            for episode in step.episodes
-        ]
-        return Step(next_obs, rewards, terminated, truncated, episodes)
+    def recv(self) -> Step:
+        """See `VectorEnv`."""
+        step = super().recv()
+        for part, own in self._parts:
+            part.obs = self.obs[own]
+        return step
 
 
-Envs = VectorEnv | Joined
+class _Engines:
+    """Engines of one shape as one; all are under way before the first is waited for."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        first, each, self._engines = engines[0], engines[0].num_envs, list(engines)
+        self.name: EngineName = first.name
+        self.num_envs, self.obs_dim = each * len(engines), first.obs_dim
+        self.action_low, self.action_high = first.action_low, first.action_high
+        self.shares = [slice(n * each, (n + 1) * each) for n in range(len(engines))]
+        """The environments of each engine."""
+        self._obs: Array = np.zeros((self.num_envs, self.obs_dim), np.float32)
+
+    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
+        """See `Engine`."""
+        obs = self._obs.copy()  # rows that were handed out stay as they are
+        for engine, own in zip(self._engines, self.shares, strict=True):
+            part = None if mask is None else mask[own]
+            if part is None or part.any():
+                obs[own] = engine.reset(seeds[own], part)
+        self._obs = obs
+        return obs
+
+    def send(self, actions: Array) -> None:
+        """See `Engine`."""
+        for engine, own in zip(self._engines, self.shares, strict=True):
+            engine.send(actions[own])
+
+    def recv(self) -> tuple[Array, Array, Array, Array]:
+        """See `Engine`."""
+        parts = [engine.recv() for engine in self._engines]
+        obs, rewards, terminated, truncated = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self._obs = obs
+        return obs, rewards, terminated, truncated
+
+    def close(self) -> None:
+        """See `Engine`."""
+        for engine in self._engines:
+            engine.close()
 
 
 def make_vector(env: EnvLike, num_envs: int, engine: EngineName = "auto", share: int = 1) -> VectorEnv:

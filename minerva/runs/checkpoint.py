@@ -35,8 +35,13 @@ class Checkpoint(NamedTuple):
     state: Tree
 
 
-def save_checkpoint(path: Path, checkpoint: Checkpoint, keep_old_as: Path | None = None) -> str:
-    """Write a temporary file, sync it, read it back, rename it: at `path` is the old file or the new. Its digest."""
+def save_checkpoint(
+    path: Path, checkpoint: Checkpoint, keep_old_as: Path | None = None, also_as: Path | None = None
+) -> str:
+    """Write a temporary file, sync it, read it back, rename it: at `path` is the old file or the new. Its digest.
+
+    Before it is at `path` it is at `also_as`, too.
+    """
     tensors: dict[str, Tensor] = {}
     plain = _split(checkpoint.state, "", tensors)
     text = json.dumps({"format": FORMAT, "about": checkpoint.about, "state": plain})
@@ -45,6 +50,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, keep_old_as: Path | None
     try:
         files.write(temporary, save(tensors, metadata={KEY: text, DIGEST: digest}))
         read_checkpoint(temporary)
+        if also_as is not None:
+            files.also_as(temporary, also_as)
         if keep_old_as is not None and path.exists():
             files.keep_as(path, keep_old_as)
         files.replace(temporary, path)

@@ -54,6 +54,18 @@ def keep_as(path: Path, other: Path) -> None:
         replace(spare, other)
 
 
+def also_as(path: Path, other: Path) -> None:
+    """Give a file a second name, which another file may have had, without writing it again where that can be had."""
+    before("link", other)
+    spare = other.with_name(f".{other.name}.{os.getpid()}.tmp")
+    spare.unlink(missing_ok=True)
+    try:
+        os.link(path, spare)
+    except OSError:  # a file system without second names
+        write(spare, path.read_bytes())
+    replace(spare, other)
+
+
 def sync(path: Path) -> None:
     """Wait until the disk has a file, or a folder's list of names."""
     before("sync", path)

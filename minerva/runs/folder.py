@@ -47,8 +47,7 @@ class RunFolder:
                 raise RunError(f"{self.path} holds other files and no run: give an empty or new folder.")
             return None
         for path in self.path.rglob("*"):
-            if path.is_symlink():
-                raise RunError(f"{path} is a link: a run's folder holds its own files only. Put the file itself there.")
+            refuse_foreign(path)
         return read_config(self.config)
 
     def make(self) -> None:
@@ -69,6 +68,14 @@ class RunFolder:
 
     def _unwritable(self, error: OSError) -> RunError:
         return RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir.")
+
+
+def refuse_foreign(path: Path) -> None:
+    """RunError if something in a run's folder is neither a file nor a folder of its own."""
+    if path.is_symlink():
+        raise RunError(f"{path} is a link: a run's folder holds its own files only. Put the file itself there.")
+    if not (path.is_file() or path.is_dir()):
+        raise RunError(f"{path} is a pipe, a socket or a device: a run's folder holds files only. Remove it.")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -134,6 +141,8 @@ def find_checkpoint(path: Path, which: str = "best") -> Path:
     found = sorted((path / "checkpoints").glob(f"*_{which}.pt")) or sorted((path / "checkpoints").glob("*_last.pt"))
     if not found:
         raise RunError(f"{path} holds no run with a checkpoint: give a run's folder or a checkpoint file.")
+    for inside in (path / "checkpoints", found[0]):
+        refuse_foreign(inside)
     return found[0]
 
 

@@ -4,6 +4,7 @@ Every log only grows. A checkpoint remembers how long each was, and a run that g
 row is missing and none is there twice, however often that happens.
 """
 
+import contextlib
 import json
 import logging
 import math
@@ -31,8 +32,12 @@ class MetricsWriter:
     def __init__(self, folder: RunFolder, lengths: Lengths, wandb: bool) -> None:
         self.wandb = wandb
         self.folder = folder
+        for name in lengths.keys() - {self._name(path) for path in self._logs()}:
+            logger.warning("%s is gone: what was written to it before is missing from now on", folder.path / name)
         for path in self._logs():
             self._cut(path, lengths.get(self._name(path), 0))
+        for path in (folder.metrics, folder.evaluations):
+            path.parent.mkdir(exist_ok=True)
         self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
         self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
         self._tensorboard = SummaryWriter(str(folder.tensorboard))
@@ -77,20 +82,22 @@ class MetricsWriter:
     def _cut(self, path: Path, length: int) -> None:
         if length == 0:
             files.remove(path)
-        elif path.stat().st_size < length:
+            return
+        if path.stat().st_size < length:
             logger.warning("%s is shorter than when the checkpoint was written: rows are missing in it", path)
-        else:
-            files.cut(path, length)
+            if path.suffix == ".jsonl":
+                length = path.read_bytes().rfind(b"\n") + 1  # what is written next begins a line of its own
+        files.cut(path, min(length, path.stat().st_size))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a .jsonl file; a last line that was cut off is left out."""
+    """The rows of a .jsonl file; a last line that was cut off, or whatever else is no row, is left out."""
     rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    for line in path.read_text(errors="replace").split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                rows.append(row)
     return rows
 
 

@@ -3,12 +3,12 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precis
 from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
-from minerva.evaluation import EvaluationInterruptedError, Evaluator
+from minerva.evaluation import EvaluationInterruptedError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
@@ -26,10 +26,11 @@ from minerva.runs.glance import Glance
 from minerva.runs.metrics import Lengths, MetricsWriter, read_rows
 from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
-from minerva.runs.store import CheckpointStore, Found, Rows
+from minerva.runs.store import CheckpointStore, Found
+from minerva.runs.trainable import Trainable
 from minerva.utils.seeding import global_generators, set_global_generators
 from minerva.utils.tree import Tree
-from minerva.utils.wandb_utils import start_wandb
+from minerva.utils.wandb_utils import finish_wandb, start_wandb
 
 EVALUATIONS = 20
 SAVE_EVERY = 60.0
@@ -41,42 +42,6 @@ GLANCED = 20
 
 Callback = Callable[[int, Mapping[str, float], Any], bool | None]
 """Called after each report with (step, metrics, trainer); returning True ends the run."""
-
-
-class Trainable(Protocol):
-    """What a run needs of a trainer."""
-
-    @property
-    def algo(self) -> str:
-        """The algorithm's name."""
-
-    def describe(self) -> dict[str, Any]:
-        """Algorithm, environment, seed, device and hyperparameters, as plain values."""
-
-    def policy_shape(self) -> dict[str, Any]:
-        """Dimensions and action bounds, so that the policy can be rebuilt without the environment."""
-
-    def make_evaluator(self, episodes: int) -> Evaluator:
-        """Environments for evaluation."""
-
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        """The deterministic policy."""
-
-    def state_dict(self) -> Tree:
-        """Everything training needs to go on."""
-
-    def load_state_dict(self, state: Tree) -> str:
-        """Take over a state made by `state_dict`; why the environments could not be restored, or nothing."""
-
-    def start(self, step: int) -> None:
-        """Begin new episodes everywhere, at the start of a run or where they could not be restored."""
-
-    @property
-    def rows(self) -> Rows | None:
-        """A replay, whose rows are saved apart from the state."""
-
-    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
-        """How its run stands."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +95,10 @@ class Run:
         out_dir: Path,
         settings: RunSettings,
         signals: StopSignals | None = None,
+        number: int = 0,
+        together: int = 1,
     ) -> None:
-        """`signals` are those of a population; None: the run listens itself."""
+        """`signals` are those of a population, in which this is run `number` of `together`; None: it is alone."""
         self.trainer = trainer
         self.total_steps = total_steps
         self.settings = settings
@@ -148,7 +115,11 @@ class Run:
         self._reports: deque[Mapping[str, float]] = deque(maxlen=GLANCED)
         self._stopped = False
         self._saved: int | None = None
-        self._saved_at = self._took = 0.0
+        self._saved_at = self.took = 0.0
+        self._best = False  # the last evaluation is the best, and was not saved yet
+        self.number, self.together = number, together
+        self.begin_at: int | None = None
+        """The step of the checkpoint to go on from; None: the newest."""
         self.already_finished = self._finished = False
         self._given_signals = signals
         self._exit = ExitStack()
@@ -219,7 +190,7 @@ class Run:
             )
         if existing is None or not self.store.exists():
             self.folder.create(self.config)
-            if self.config.get("engine") == "envpool":
+            if self.config.get("engine") == "envpool" and self.number == 0:  # said once for all
                 self._say("EnvPool cannot be stopped in mid-episode: if this run is resumed, it begins new episodes.")
             self.trainer.start(0)
         else:
@@ -227,12 +198,12 @@ class Run:
 
     def _take_over(self) -> None:
         """Load the newest checkpoint and say how exactly the run goes on."""
-        found = self.store.newest()
+        found = self.store.newest(self.begin_at)
         path, checkpoint = found.path, found.checkpoint
         try:
             obstacle = self._load(checkpoint.state, found)
             self.already_finished, made_with = checkpoint.about["finished"] is True, checkpoint.about["versions"]
-            others = differences(made_with, provenance()["versions"])
+            others = differences(made_with, self._made_with())
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CheckpointError(f"{path} does not fit this run ({reason}): give its folder as it was.") from error
@@ -278,19 +249,26 @@ class Run:
                 f"{before} (envpool comes with pip install 'minerva[envpool]'), or give another folder."
             )
 
+    def _made_with(self) -> dict[str, Any]:
+        """What else the last bits of the results depend on."""
+        return {**provenance()["versions"], "seeds trained together": self.together}
+
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written
 
     def _start(self, stack: ExitStack) -> None:
         """Everything a running run holds open, closed again by `stack`."""
         settings = self.settings
-        self._versions = provenance()["versions"]
+        self._versions = self._made_with()
         self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
         stack.callback(self._evaluator.close)
         wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
+        if wandb:
+            stack.callback(finish_wandb)
         self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
         self._evaluations = [float(np.mean(row["returns"])) for row in read_rows(self.folder.evaluations)]
-        self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, settings.quiet))
+        quiet = settings.quiet or self._given_signals is not None  # a population has a view of its own
+        self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, quiet))
 
     # --- the loop's calls -----------------------------------------------------------------------------------
 
@@ -317,8 +295,18 @@ class Run:
         """Stop at `step`, amid what would have become one report; the trainer's state knows the part that is done."""
         self.step, self._stopped = step, True
 
-    def report(self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode]) -> None:
-        """Write what happened up to `step`; evaluate, save and stop when it is time to."""
+    @property
+    def unsaved(self) -> float:
+        """Seconds since the last checkpoint."""
+        return time.monotonic() - self._saved_at
+
+    def report(
+        self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode], save: bool | None = None
+    ) -> None:
+        """Write what happened up to `step`; evaluate, save and stop when it is time to.
+
+        `save` says whether it is time to save even if not to evaluate; None: as the clock says.
+        """
         _refuse_non_finite(step, metrics, self.folder)
         self._pending = step // self.eval_every > self.step // self.eval_every
         self.step = step
@@ -329,8 +317,8 @@ class Run:
             row["train/episode_length"] = float(np.mean([episode.length for episode in episodes]))
         self._writer.write(step, row)
         self._reports.append(row)
-        since = time.monotonic() - self._saved_at
-        if self._evaluate() if self._pending else since > max(SAVE_EVERY, self._took / STALL):
+        overdue = save_is_due([self]) if save is None else save
+        if self._evaluate() if self._pending else overdue:
             self._save()
         self._view.show(step, lambda: [self.glance()])
         answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
@@ -362,7 +350,7 @@ class Run:
         self.returns.setdefault("before", evaluation.mean)
         if evaluation.mean > self.returns.get("best", -math.inf):
             self.returns["best"] = evaluation.mean
-            self.store.save_best(self._checkpoint(finished=False))
+            self._best = True
         return True
 
     def _interruption(self) -> bool:
@@ -371,14 +359,14 @@ class Run:
     def _save(self, finished: bool = False) -> None:
         began = time.monotonic()
         try:
-            self.store.save(self._checkpoint(finished), self.trainer.rows)
+            self.store.save(self._checkpoint(finished), self.trainer.rows, self._best)
         except OSError as error:
             raise TrainingError(
                 f"{self.folder.path} could not be written to ({error.strerror}): its last checkpoint is as it was. "
                 "Once the disk can be written to, go on with --resume."
             ) from None
-        self._saved, self._saved_at = self.step, time.monotonic()
-        self._took = self._saved_at - began
+        self._saved, self._saved_at, self._best = self.step, time.monotonic(), False
+        self.took = self._saved_at - began
 
     def _checkpoint(self, finished: bool) -> Checkpoint:
         about = {**self.config, **self.trainer.policy_shape(), "step": self.step, "finished": finished}
@@ -386,6 +374,12 @@ class Run:
         progress = {"step": self.step, "evaluated": self._evaluated, "pending": self._pending}
         kept = {"returns": dict(self.returns), "logs": self._writer.lengths(), "generators": global_generators()}
         return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress, **kept})
+
+
+def save_is_due(runs: Sequence[Run]) -> bool:
+    """Whether runs that are saved together should be. All at once, so that they can go on together from there."""
+    took = sum(run.took for run in runs)
+    return max(run.unsaved for run in runs) > max(SAVE_EVERY, took / STALL)
 
 
 def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:

@@ -4,6 +4,7 @@ Saving writes the rows that are new since the last time as one more file, then t
 window needs, and removes what neither it nor the one before it needs. So at every moment there is a whole checkpoint.
 """
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
-from minerva.runs.checkpoint import Checkpoint, non_finite, read_checkpoint, save_checkpoint
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint, non_finite, read_checkpoint, save_checkpoint
 from minerva.runs.folder import RunFolder
 
 logger = logging.getLogger("minerva")
@@ -50,8 +51,13 @@ class Found(NamedTuple):
     path: Path
     checkpoint: Checkpoint
     rows: list[tuple[int, Tensor]]
-    lost: bool
-    """Whether rows that came before these could not be read."""
+    segments: list[Segment]
+    """The files of these rows; none if the rows before them could not be read, for then they are numbered anew."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether rows that came before these could not be read."""
+        return bool(self.rows) and not self.segments
 
 
 class CheckpointStore:
@@ -62,29 +68,39 @@ class CheckpointStore:
         self._segments: list[Segment] = []  # of the last good checkpoint
         self._last_is_good = True
 
-    def save(self, checkpoint: Checkpoint, rows: Rows | None = None) -> None:
-        """Make this the last checkpoint, and the last one the previous."""
+    def save(self, checkpoint: Checkpoint, rows: Rows | None = None, best: bool = False) -> None:
+        """Make this the last checkpoint, and the last one the previous. If it is the `best`, that comes first.
+
+        A kill in between leaves a run that evaluates again, and finds again that it is the best.
+        """
         _refuse_non_finite(checkpoint)
         segments = self._with_new_rows(rows) if rows is not None else []
         state = {**checkpoint.state, SEGMENTS: [list(segment) for segment in segments]}
         keep = self.folder.previous if self._last_is_good else None
-        save_checkpoint(self.folder.last, Checkpoint(checkpoint.about, state), keep_old_as=keep)
+        also = self.folder.best if best else None
+        save_checkpoint(self.folder.last, Checkpoint(checkpoint.about, state), keep_old_as=keep, also_as=also)
         needed = {self._path(segment) for segment in (*segments, *self._segments)}
         self._segments, self._last_is_good = segments, True
         for path in set(self.folder.last.parent.glob(f"{self.folder.algo}_replay_*.pt")) - needed:
             files.remove(path)
 
-    def save_best(self, checkpoint: Checkpoint) -> None:
-        """Make this the best checkpoint: to act with or to start from, but without a replay to go on with."""
-        _refuse_non_finite(checkpoint)
-        save_checkpoint(self.folder.best, checkpoint)
-
     def exists(self) -> bool:
         """Whether there is a checkpoint to go on from."""
         return self.folder.last.exists() or self.folder.previous.exists()
 
-    def newest(self) -> Found:
-        """The last checkpoint, or if that is damaged the one before it, or what is left of them."""
+    def steps(self) -> set[int]:
+        """At which there is a checkpoint to go on from."""
+        found: set[int] = set()
+        for path in (self.folder.last, self.folder.previous):
+            with contextlib.suppress(CheckpointError, KeyError, TypeError):
+                found.add(load_checkpoint(path).state["step"])
+        return found
+
+    def newest(self, step: int | None = None) -> Found:
+        """The last checkpoint, or if that is damaged the one before it, or what is left of them.
+
+        With `step`, that of the two which is of this step.
+        """
         for path in self.folder.last.parent.glob(".*.tmp"):  # of a process that was killed
             files.remove(path)
         errors: list[CheckpointError] = []
@@ -95,13 +111,14 @@ class CheckpointStore:
                 except CheckpointError as error:
                     errors.append(error)
                     continue
+                if step not in (None, found.checkpoint.state.get("step")):
+                    continue
                 if errors:
-                    logger.warning(
-                        "%s Going on from %s instead.", errors[0], path if whole else f"what is left of {path}"
-                    )
-                self._last_is_good = path == self.folder.last
+                    other = path if whole else f"what is left of {path}"
+                    logger.warning("%s Going on from %s instead.", errors[0], other)
+                self._segments, self._last_is_good = found.segments, path == self.folder.last
                 return found
-        raise errors[0]
+        raise errors[0] if errors else CheckpointError(f"{self.folder.path} has no checkpoint of step {step}.")
 
     def _read(self, path: Path, whole: bool) -> Found:
         """A checkpoint with all its rows; or, if not `whole`, with those after the last segment that is damaged."""
@@ -118,8 +135,7 @@ class CheckpointStore:
                 if whole or segment is segments[-1]:
                     raise
                 rows = []
-        self._segments = segments if whole else []
-        return Found(path, checkpoint, rows, lost=not whole)
+        return Found(path, checkpoint, rows, segments if whole else [])
 
     def _read_rows(self, segment: Segment, path: Path) -> Tensor:
         """A segment's rows. Its name is made from numbers: nothing in a checkpoint can lead out of the folder."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from minerva.envs.vector import Episode
 from minerva.errors import TrainingError
-from minerva.runs.run import Run
+from minerva.runs.run import Run, save_is_due
 
 logger = logging.getLogger("minerva")
 
@@ -54,8 +54,9 @@ class Together:
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
         """Each run's own metrics and episodes up to `step`."""
+        save = save_is_due([run for n, run in enumerate(self.runs) if n not in self.failures])
         for n, (run, row, ended) in enumerate(zip(self.runs, metrics, episodes, strict=True)):
-            self._kept(n, partial(run.report, step, row, ended))
+            self._kept(n, partial(run.report, step, row, ended, save))
         self.show(step)
 
     def _kept(self, n: int, action: Callable[[], T]) -> T | None:

@@ -11,7 +11,7 @@ import torch
 from minerva.config import Config
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv, make_vector
+from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
@@ -85,7 +85,7 @@ class Trainer(ABC):
 
     @classmethod
     @abstractmethod
-    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
         """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
 
         `envs` holds the environments of each trainer in turn.

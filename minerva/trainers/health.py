@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from minerva.utils.tree import Tree
+
 logger = logging.getLogger("minerva")
 
 WINDOW = 20
@@ -30,6 +32,7 @@ class Health:
 
     def __init__(self, rules: Iterable[Rule], window: int = WINDOW) -> None:
         self.rules = list(rules)
+        """Those that were not warned about yet."""
         self.rows: deque[Mapping[str, float]] = deque(maxlen=window)
         self.warned: list[str] = []
         """Names of the rules that were broken so far."""
@@ -47,6 +50,16 @@ class Health:
         names = [rule.name for rule in broken]
         self.warned += names
         return names
+
+    def state_dict(self) -> Tree:
+        """The last reports, and the rules that nothing was said about yet, by name."""
+        return {"rows": [dict(row) for row in self.rows], "unsaid": [rule.name for rule in self.rules]}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict` under the same rules."""
+        rows = [{str(name): float(value) for name, value in row.items()} for row in state["rows"]]
+        self.rows = deque(rows, self.rows.maxlen)
+        self.rules = [rule for rule in self.rules if rule.name in state["unsaid"]]
 
     def _in_all(self) -> set[str]:
         return set.intersection(*(set(row) for row in self.rows))

@@ -12,9 +12,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from minerva.data.replay import Replay
+from minerva.data.replay import Replay, Writer
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
+from minerva.envs.vector import EngineName, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
@@ -43,12 +43,13 @@ class OffPolicyTrainer(Trainer):
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
         """Act, learn, step, report."""
         first, by = trainers[0], trainers[0].num_envs
-        stack = first._stack(trainers, runs)
+        stack, writer = first._stack(trainers, runs)
         hyper = stack.hyper()
         for _ in runs.steps(by):
+            stack.look_again()
             step = runs.step
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             while step < until and step + by <= runs.total_steps and not runs.interrupted:
@@ -57,7 +58,7 @@ class OffPolicyTrainer(Trainer):
                 for _ in range(first.updates(step + by) - first.updates(step)):
                     starts = [trainer.replay.starts(trainer.config.batch_size) for trainer in trainers]
                     stack.learn(stack.gathered(starts), hyper)
-                note(_stepped(trainers, envs, obs, done), trainers)
+                note(_stepped(envs, writer, obs, done), trainers)
                 step += by
             for trainer, row in zip(trainers, stack.metrics(), strict=False):
                 trainer.row = row
@@ -91,24 +92,30 @@ class OffPolicyTrainer(Trainer):
         self.replay.cut()
 
     def state_dict(self) -> Tree:
-        """Agent, environments and replay, its rows aside."""
-        return {**super().state_dict(), "replay": self.replay.state_dict(), "row": self.row}
+        """Agent, environments, the watch over constraints and the replay, its rows aside."""
+        own = {"replay": self.replay.state_dict(), "row": self.row, "health": self.health.state_dict()}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
         self.replay.load_state_dict(state["replay"])
         self.row = dict(state["row"])
+        self.health.load_state_dict(state["health"])
         return super().load_state_dict(state)
 
-    def _stack(self, trainers: Sequence[Self], runs: Together) -> Stack:
-        """The agents as one. They learn from places in their replays; the rows are fetched inside the update."""
+    def _stack(self, trainers: Sequence[Self], runs: Together) -> tuple[Stack, Writer]:
+        """The agents as one, and what keeps their steps.
+
+        They learn from places in their replays; the rows are fetched inside the update.
+        """
         updates = self.updates(runs.total_steps)  # also in a run that goes on, so that it is compiled as it was
         agents = [trainer.agent for trainer in trainers]
-        replays = joined_state([trainer.replay for trainer in trainers])
+        replays = [trainer.replay for trainer in trainers]
+        state = joined_state(replays)
         stack = Stack(agents, runs.settings.compile, updates)
         rows = stack.lift(self._rows)
-        stack.prepare = lambda starts: rows(replays, starts)
-        return stack
+        stack.prepare = lambda starts: rows(state, starts)
+        return stack, Writer(replays, state)
 
     def _rows(self, replay: Tree, starts: Tensor) -> Rows:
         """A batch from these places in the replay."""
@@ -130,7 +137,7 @@ class OffPolicyTrainer(Trainer):
         return {**self.row, **counts, "train/replay": len(self.replay)}
 
 
-def _stepped(trainers: Sequence[OffPolicyTrainer], envs: Envs, obs: Array, done: dict[str, Array]) -> list[Episode]:
+def _stepped(envs: VectorEnv, writer: Writer, obs: Array, done: dict[str, Array]) -> list[Episode]:
     """One step of every environment, kept in its trainer's replay."""
     step = envs.step(done["executed"])
     fields = {
@@ -143,10 +150,7 @@ def _stepped(trainers: Sequence[OffPolicyTrainer], envs: Envs, obs: Array, done:
         "dones": step.terminated,
         "truncated": step.truncated,
     }
-    each = trainers[0].num_envs
-    for n, trainer in enumerate(trainers):
-        own = slice(n * each, (n + 1) * each)
-        trainer.replay.add(**{name: values[own] for name, values in fields.items() if name in trainer.replay.widths})
+    writer.add(fields)
     return step.episodes
 
 

@@ -11,7 +11,7 @@ from minerva.compute.captured import InPlace
 from minerva.data.rollout import Rollout
 from minerva.envs.ids import EnvLike, is_dm_control
 from minerva.envs.normalize import RewardNorm
-from minerva.envs.vector import EngineName, Envs, Episode, VectorEnv
+from minerva.envs.vector import EngineName, Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
@@ -22,7 +22,7 @@ from minerva.utils.tree import Tree
 
 
 def collect(
-    envs: Envs, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
+    envs: VectorEnv, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
 ) -> list[Episode]:
     """Fill each agent's rollout with its steps; the episodes that ended on the way are returned.
 
@@ -60,7 +60,7 @@ class OnPolicyTrainer(Trainer):
         self.reward_norm = RewardNorm(config.num_envs, config.gamma, self.device) if normalized else None
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: Envs, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
         """Collect, learn, report."""
         first = trainers[0]
         updates = runs.total_steps // first.batch_size
@@ -68,6 +68,7 @@ class OnPolicyTrainer(Trainer):
         scale = _reward_scale(trainers, stack)
         rollouts = [trainer.rollout for trainer in trainers]
         for step in runs.steps(by=first.batch_size):
+            stack.look_again()
             note(collect(envs, stack, rollouts, lambda: runs.interrupted), trainers)
             if not first.rollout.full:
                 runs.pause(runs.step)
@@ -103,14 +104,18 @@ class OnPolicyTrainer(Trainer):
             self.reward_norm.state["running"].zero_()
 
     def state_dict(self) -> Tree:
-        """Agent, environments, reward normaliser and what is collected of a rollout."""
+        """Agent, environments, reward normaliser, the watch over constraints and what is collected of a rollout."""
         reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        return {**super().state_dict(), "reward_norm": reward_norm, "rollout": self.rollout.state_dict()}
+        health = self.health.state_dict() if self.health else None
+        own = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": health}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
+        if self.health:
+            self.health.load_state_dict(state["health"])
         self.rollout.load_state_dict(state["rollout"])
         return super().load_state_dict(state)
 

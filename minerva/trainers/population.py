@@ -1,5 +1,6 @@
 """Many seeds at about the price of one: trainers whose agents act and learn together, each in a run of its own."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,8 @@ from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.signals import StopSignals
 from minerva.runs.together import Together
 from minerva.trainers.base import Trainer
+
+logger = logging.getLogger("minerva")
 
 
 class Population:
@@ -40,15 +43,17 @@ class Population:
         """
         how = RunSettings(**settings)
         self.trainers[0].check(total_steps)
-        alone = RunSettings(**{**settings, "quiet": True})
         with ExitStack() as stack:
             signals = stack.enter_context(StopSignals())
             runs = [
-                Run(trainer, total_steps, Path(folder), alone, signals)
-                for trainer, folder in zip(self.trainers, out_dirs, strict=True)
+                Run(trainer, total_steps, Path(folder), how, signals, n, len(self.trainers))
+                for n, (trainer, folder) in enumerate(zip(self.trainers, out_dirs, strict=True))
             ]
+            begin_at = _common_step(runs)
             for run in runs:
+                run.begin_at = begin_at
                 stack.enter_context(run)
+            _say_if_apart(runs)
             console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
             view = stack.enter_context(ProgressView(console, total_steps, first, how.quiet))
             try:
@@ -81,6 +86,26 @@ class Population:
             failures += together.failures.values()
         if len(failures) == len(runs):
             raise failures[0]
+
+
+def _common_step(runs: Sequence[Run]) -> int | None:
+    """The newest step at which all runs that were begun have a checkpoint; None if there is none.
+
+    A kill may come when some have saved and others have not. From a common step they go on as one, bit for bit.
+    """
+    known = [run.store.steps() for run in runs if run.store.exists()]
+    common = set.intersection(*known) if known else set()
+    return max(common, default=None)
+
+
+def _say_if_apart(runs: Sequence[Run]) -> None:
+    steps = sorted({run.step for run in runs if not run.already_finished})
+    if len(steps) > 1:
+        logger.warning(
+            "The seeds stand at steps %s: those behind catch up first. What is learned alone and what is learned "
+            "together differ in the last digits.",
+            ", ".join(f"{step:,}" for step in steps),
+        )
 
 
 def _check_alike(first: Trainer, other: Trainer) -> None:

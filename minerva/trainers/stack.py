@@ -86,6 +86,11 @@ class Stack:
         own = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
         return self.on_host(self._act(own, noise))
 
+    def look_again(self) -> None:
+        """Act on what the agents' networks hold now: somebody else, as a callback, may have written to them."""
+        if self._host is not None:
+            self._host.forget()
+
     def act_with(self, parts: Sequence[Rows]) -> dict[str, Array]:
         """The same for actions that each agent has drawn some other way."""
         return self.on_host(self._packed(self.gathered(parts)))
@@ -105,10 +110,11 @@ class Stack:
     def learn(self, data: Any, hyper: Rows) -> None:
         """Learn from each agent's own data, without waiting for the device."""
         if not self._example:  # noise depends on the data's shapes alone, and those stay
-            rows = self.prepare(data)
+            rows = self.prepare(mapped(lambda tensor: tensor.to(self.device), data))
             self._example = mapped(lambda tensor: tensor[0], rows) if self.many else rows
         noise = self.gathered([agent.draw_update(self._example) for agent in self.agents])
         self._metrics = self._update(data, noise, hyper)
+        self.look_again()  # compiled code writes without being counted
 
     def hyper(self, remaining: float = 1.0) -> Rows:
         """Each agent's numbers."""

@@ -22,7 +22,7 @@ def log_wandb(metrics: Mapping[str, Any], step: int | None = None, silent: bool 
             return False
         wandb.log(dict(metrics), step=step)
         return True
-    except Exception as error:  # a logger must never stop a run, whatever it raises
+    except (Exception, SystemExit) as error:  # a logger must never stop a run, whatever it raises
         _tell_once(f"Weights & Biases is not usable ({error}); training goes on without it", silent)
         return False
 
@@ -32,9 +32,17 @@ def start_wandb(project: str, name: str, config: Mapping[str, Any]) -> bool:
     try:
         importlib.import_module("wandb").init(project=project, name=name, config=dict(config))
         return True
-    except Exception as error:  # as above
+    except (Exception, SystemExit) as error:  # as above
         _tell_once(f"Weights & Biases could not start ({error}); training goes on without it", silent=False)
         return False
+
+
+def finish_wandb() -> None:
+    """End the W&B run that `start_wandb` began, so that it sends what it still holds."""
+    try:
+        importlib.import_module("wandb").finish()
+    except (Exception, SystemExit) as error:  # as above
+        _tell_once(f"Weights & Biases could not be ended properly ({error}); the run itself is whole", silent=False)
 
 
 def _tell_once(message: str, silent: bool) -> None:

@@ -33,7 +33,7 @@ class Refused(NamedTuple):
 
 REFUSED = [
     # the command itself
-    Refused("tarin ppo", ("tarin", "train, evaluate, presets")),
+    Refused("tarin ppo", ("tarin", "train, evaluate")),
     Refused("train", ("ppo, mpo, vmpo",)),
     Refused("train pppo", ("pppo", "ppo, mpo, vmpo")),
     Refused("train ppo --gama 0.9", ("--gama", "Perhaps you meant", "--gamma")),

@@ -1,5 +1,6 @@
 """Functions of tensors run by NumPy: the same numbers, whatever happens to the state, or a refusal."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,18 @@ import torch
 from torch import Tensor
 
 from minerva.compute.host import HostFunction, NotOnHostError
+from minerva.trainers import stack as stack_module
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.stack import Stack
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
 
 ENOUGH = 10**6
+NETWORK: dict[str, Any] = {"policy_layer_sizes": (16,), "critic_layer_sizes": (16,)}
 
 
 def noise(*shape: int) -> Tensor:
@@ -26,6 +30,53 @@ def noise(*shape: int) -> Tensor:
 def clipped_vmpo() -> VMPOAgent:
     config = VMPOConfig(squash=False, ppo_like_backbone=True, policy_layer_sizes=(32,), value_layer_sizes=(32,))
     return VMPOAgent.from_config(5, 2, config)
+
+
+WRITES: dict[str, Any] = {
+    "the agent's state": lambda agent, other: agent.load_state_dict(other.state_dict()),
+    "its networks": lambda agent, other: agent.network.load_state_dict(other.network.state_dict()),
+    "parameters behind autograd's back": lambda agent, other: [
+        mine.data.copy_(theirs.data)
+        for mine, theirs in zip(agent.network.parameters(), other.network.parameters(), strict=True)
+    ],
+}
+
+
+@pytest.mark.parametrize("written", WRITES)
+def test_what_a_callback_writes_is_acted_on(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_module, "PAYS_FROM", 1)
+    other = PPOAgent(3, 1, PPOConfig(**NETWORK), seed=1)
+    with torch.no_grad():
+        for parameter in other.network.parameters():
+            parameter.zero_()
+        other.network.actor_logstd.fill_(-20.0)  # nearly no noise: its actions are 0
+    acted: list[float] = []
+    trainer = PPOTrainer("Pendulum-v1", engine="gymnasium", num_envs=2, rollout_steps=16, minibatch_size=32, **NETWORK)
+    step = trainer.envs.step
+    monkeypatch.setattr(trainer.envs, "step", lambda actions: acted.append(np.abs(actions).max()) or step(actions))
+
+    def written_after_the_second(step: int, *_: Any) -> None:
+        if step == 64:
+            WRITES[written](trainer.agent, other)
+
+    settings: dict[str, Any] = {"quiet": True, "eval_episodes": 1, "callbacks": [written_after_the_second]}
+    trainer.train(96, tmp_path, **settings)
+    assert len(acted) == 48
+    assert max(acted[:32]) > 0.1
+    assert max(acted[32:]) < 1e-6
+
+
+@pytest.mark.parametrize("written", WRITES)
+def test_what_is_written_between_two_actions_is_seen_once_it_is_looked_for(written: str) -> None:
+    agent, other = PPOAgent(5, 2, PPOConfig(**NETWORK)), PPOAgent(5, 2, PPOConfig(**NETWORK, initial_log_std=-1.0))
+    quick, plain = Stack([agent], "auto", ENOUGH), Stack([agent], "off", ENOUGH)
+    obs, drawn = noise(1, 5), noise(1, 2)
+    before = quick.act(obs, drawn)["actions"]
+    WRITES[written](agent, other)
+    quick.look_again()
+    found = quick.act(obs, drawn)["actions"]
+    np.testing.assert_allclose(found, plain.act(obs, drawn)["actions"], rtol=1e-5)
+    assert not np.allclose(found, before)
 
 
 @pytest.mark.parametrize("rows", [1, 8])

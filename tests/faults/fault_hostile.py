@@ -8,12 +8,12 @@ import resource
 import shutil
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from fault_runs import Child
+from fault_runs import Case, Child, Outcome, dying_at, reference, train
 from tiny_runs import snapshot
 
 from minerva.cli.main import main
@@ -40,8 +40,11 @@ class Payload:
         return (open, (str(self.marker), "w"))
 
 
-def tried(algo: str, spoil: Spoil, folder: Path, number: int) -> str:
-    """Spoil a copy of the algorithm's half-finished run and try to use it; nothing, or how that went wrong."""
+def tried(algo: str, spoil: Spoil, folder: Path, number: int, harmless: bool) -> str:
+    """Spoil a copy of the algorithm's half-finished run and try to use it; nothing, or how that went wrong.
+
+    Unless it may be `harmless`, going on with it has to be refused.
+    """
     place = folder / f"hostile_{number}" / "run"
     shutil.copytree(folder / algo, place)
     canary = place.parent / CANARY
@@ -53,7 +56,8 @@ def tried(algo: str, spoil: Spoil, folder: Path, number: int) -> str:
     problem = ""
     for command in commands:
         ended = Child(lambda command=command: _limited(command), place.parent / "log").wait()
-        if ended.code not in (0, 1, 2) or "Traceback" in ended.text:
+        refused = ended.code in (1, 2) and "error:" in ended.text
+        if not (refused or (ended.code == 0 and (harmless or command[0] == "evaluate"))) or "Traceback" in ended.text:
             problem = f"{command[0]}: exit code {ended.code}: {ended.text[-700:]}"
     if snapshot(canary) != before:
         problem = f"something was written outside: {list(snapshot(canary))}"
@@ -70,15 +74,23 @@ def _limited(command: list[str]) -> int:
 # --- what is tried --------------------------------------------------------------------------------------------------
 
 
-def hostile_cases(source: random.Random) -> Iterator[tuple[str, str, Spoil]]:
-    """Name, algorithm and what to do, without end: each kind again with other places and values."""
+def hostile(folder: Path) -> Case:
+    """Each kind in turn, again and again with other places and values."""
     kinds = [_pickles, _torch_saved, _archive, _headers, _json_bombs, _values, _values, _tensors, _rows, _links]
-    kinds += [_configs, _snapshots, _unknown]
-    while True:
-        for kind in kinds:
-            algo = source.choice(("ppo", "mpo"))
-            name, spoil = kind(algo, random.Random(source.random()))
-            yield f"{name} ({algo})", algo, spoil
+    kinds += [_configs, _snapshots, _unknown, _folders, _pipes]
+    for algo in ("ppo", "mpo"):
+        run = reference(algo, folder / f"reference_{algo}")
+        train(algo, folder / algo, dying_at(len(run.operations) * 3 // 4)).wait()
+
+    def case(number: int) -> Outcome:
+        source = random.Random(f"hostile {number}")
+        algo = source.choice(("ppo", "mpo"))
+        kind = kinds[number % len(kinds)]
+        name, spoil = kind(algo, source)
+        harmless = kind in (_values, _unknown, _snapshots)  # what is replaced may not matter
+        return Outcome(f"{name} ({algo})", tried(algo, spoil, folder, number, harmless))
+
+    return case
 
 
 def _checkpoint(place: Path, algo: str) -> Path:
@@ -261,6 +273,32 @@ def _links(algo: str, source: random.Random) -> tuple[str, Spoil]:
         os.symlink(place.parent / CANARY / target, place / name)
 
     return f"{name} as a link to {target} elsewhere", spoil
+
+
+def _folders(algo: str, source: random.Random) -> tuple[str, Spoil]:
+    name = source.choice(("checkpoints", "eval", "tensorboard", "videos"))
+
+    def spoil(place: Path) -> None:
+        elsewhere = place.parent / CANARY / "folder"
+        elsewhere.mkdir()
+        if source.random() < 0.5:
+            shutil.copytree(place / name, elsewhere, dirs_exist_ok=True)
+        shutil.rmtree(place / name)
+        os.symlink(elsewhere, place / name)
+
+    return f"{name} as a link to a folder elsewhere", spoil
+
+
+def _pipes(algo: str, source: random.Random) -> tuple[str, Spoil]:
+    """Opening one would wait for ever."""
+    name = source.choice(("metrics.jsonl", "eval/evaluations.jsonl", "config.yaml", f"checkpoints/{algo}_last.pt", "x"))
+
+    def spoil(place: Path) -> None:
+        (place / name).unlink(missing_ok=True)
+        _alone(place, algo)
+        os.mkfifo(place / name)
+
+    return f"{name} as a pipe", spoil
 
 
 def _configs(algo: str, source: random.Random) -> tuple[str, Spoil]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,20 @@ for maker in (fault_envs.hopper, fault_envs.cheetah, fault_envs.reacher):
 
 Hook = Callable[[str, Path], None]
 PATIENCE = 300.0
+PIECES = 1 << 12
+"""Bytes written at once, so that a kill falls into the midst of a file, too."""
+
+
+class Outcome(NamedTuple):
+    """What became of a case: its name, how it failed if it did, and figures worth telling."""
+
+    name: str
+    failure: str
+    figures: dict[str, float] | None = None
+
+
+Case = Callable[[int], Outcome]
+"""A case by its number, the same whenever it is tried. StopIteration: there are no more."""
 
 
 class Ended(NamedTuple):
@@ -78,11 +93,11 @@ class Child:
         return Ended(os.waitstatus_to_exitcode(status), text, time.monotonic() - self.began)
 
 
-def train(algo: str, folder: Path, hook: Hook | None = None, **changed: Any) -> Child:
+def train(algo: str, folder: Path, hook: Hook | None = None, chunk: int = PIECES, **changed: Any) -> Child:
     """The algorithm's small run, started or gone on with, every file operation announced to `hook`."""
 
     def work() -> int:
-        files.CHUNK = 1 << 12  # so that a kill falls into the midst of a file, too
+        files.CHUNK = chunk
         if hook is not None:
             files.before = hook  # type: ignore[assignment]
         return main(TASKS[algo].command(folder, **changed))
@@ -116,23 +131,23 @@ class Reference(NamedTuple):
     """A run that was left alone: what came of it, its file operations, its seconds."""
 
     outcome: dict[str, Any]
-    operations: int
+    operations: list[str]
     seconds: float
 
 
 def reference(algo: str, folder: Path, **changed: Any) -> Reference:
-    """Train it whole, counting."""
-    counter = folder.with_name(f"{folder.name}.operations")
+    """Train it whole, and note the operations."""
+    notes = folder.with_name(f"{folder.name}.operations")
     folder.parent.mkdir(parents=True, exist_ok=True)
 
-    def count(operation: str, path: Path) -> None:
-        with open(counter, "a") as file:
-            file.write("x")
+    def note(operation: str, path: Path) -> None:
+        with open(notes, "a") as file:
+            file.write(f"{operation} {re.sub(r'[.][0-9]+[.]tmp', '', path.name)}\n")
 
-    ended = train(algo, folder, count, **changed).wait()
+    ended = train(algo, folder, note, **changed).wait()
     if ended.code != 0:
         raise RuntimeError(f"the reference run of {algo} ended with {ended.code}:\n{ended.text}")
-    return Reference(outcome(folder, algo), len(counter.read_text()), ended.seconds)
+    return Reference(all_outcomes(folder, algo, **changed), notes.read_text().splitlines(), ended.seconds)
 
 
 def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool = True, **changed: Any) -> str:
@@ -140,5 +155,14 @@ def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool 
     ended = train(algo, folder, **changed).wait()
     if ended.code != 0:
         return f"ended with {ended.code}: {ended.text[-600:]}"
-    different = differing(outcome(folder, algo, best), expected if best else {**expected, "best": None})
+    found = all_outcomes(folder, algo, best, **changed)
+    different = differing(found, expected if best else {**expected, "best": None})
     return f"differs in {different}" if different else ""
+
+
+def all_outcomes(folder: Path, algo: str, best: bool = True, **changed: Any) -> dict[str, Any]:
+    """The outcome of a run, or of all seeds that were trained together."""
+    if "seeds" not in changed:
+        return outcome(folder, algo, best)
+    each = {seed: outcome(folder / f"seed{seed}", algo, best) for seed in changed["seeds"].split(",")}
+    return {f"seed {seed}: {name}": value for seed, found in each.items() for name, value in found.items()}

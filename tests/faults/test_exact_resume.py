@@ -86,10 +86,10 @@ HALFWAY = {"ppo": 330, "vmpo": 330, "mpo": 330}
 PARTS = {
     "ppo": "trainer/agent/network trainer/agent/moments trainer/agent/generator trainer/reward_norm trainer/rollout "
     "trainer/envs/simulators trainer/envs/obs trainer/envs/returns trainer/envs/lengths trainer/episodes",
-    "vmpo": "trainer/agent trainer/envs/simulators trainer/rollout",
+    "vmpo": "trainer/agent trainer/envs/simulators trainer/rollout trainer/health",
     "mpo": "trainer/agent/policy trainer/agent/q trainer/agent/policy_target trainer/agent/q_target "
     "trainer/agent/duals trainer/agent/moments trainer/agent/counters trainer/agent/generator trainer/envs/simulators "
-    "trainer/envs/obs trainer/episodes trainer/replay/generator rows",
+    "trainer/envs/obs trainer/episodes trainer/replay/generator trainer/health rows",
 }
 
 

@@ -1,6 +1,7 @@
 """metrics.jsonl is the truth; TensorBoard and Weights & Biases show the same rows."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,33 @@ def test_non_finite_numbers_are_null(folder: RunFolder) -> None:
 def test_a_line_that_was_cut_off_is_left_out(folder: RunFolder) -> None:
     folder.metrics.write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert read_rows(folder.metrics) == [{"step": 1}, {"step": 2}]
+
+
+def test_what_is_no_row_is_left_out(folder: RunFolder) -> None:
+    folder.metrics.write_bytes(b'{"step": 1}\n\xff\x00\xfe\n[2]\nnull\n' + b"[" * 100_000 + b'\n{"step": 3}\n')
+    assert read_rows(folder.metrics) == [{"step": 1}, {"step": 3}]
+
+
+def test_a_log_that_lost_its_end_is_named_and_goes_on_with_a_line_of_its_own(
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = write(folder, {}, range(4), value=1.0, until=3)
+    folder.metrics.write_bytes(folder.metrics.read_bytes()[:-5])
+    write(folder, lengths, range(4, 6), value=2.0, until=5)
+    assert [row["step"] for row in read_rows(folder.metrics)] == [0, 1, 2, 4, 5]
+    assert f"{folder.metrics} is shorter" in caplog.text
+
+
+def test_a_log_that_is_gone_is_named_and_begun_anew(folder: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+    lengths = write(folder, {}, range(4), value=1.0, until=3)
+    shutil.rmtree(folder.evaluations.parent)
+    (events,) = folder.tensorboard.iterdir()
+    events.unlink()
+    write(folder, lengths, range(4, 6), value=2.0, until=5)
+    assert [row["step"] for row in read_rows(folder.evaluations)] == [4, 5]
+    assert [row["step"] for row in read_rows(folder.metrics)] == list(range(6))
+    for path in (folder.evaluations, events):
+        assert f"{path} is gone" in caplog.text
 
 
 @pytest.mark.parametrize("wandb", [True, False])

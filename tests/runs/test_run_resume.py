@@ -153,7 +153,7 @@ def test_a_full_disk_exits_with_1_and_the_run_goes_on_when_there_is_room(
 
     def full(handle: int) -> None:
         calls.append(handle)
-        if len(calls) > 40:  # some checkpoints are written; then the disk fills up
+        if len(calls) > 25:  # some checkpoints are written; then the disk fills up
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:

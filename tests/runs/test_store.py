@@ -1,9 +1,11 @@
 """The checkpoint store: rows are written once, the best holds none, one process wins, what is damaged is got around."""
 
+import errno
 import logging
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,10 +81,38 @@ def test_every_row_is_written_once_and_removed_when_nobody_needs_it(
     assert segments(folder) == sorted(names[2:])  # rows 20 to 39 for the last, and the same for the one before it
 
 
-def test_the_best_checkpoint_holds_no_rows(folder: RunFolder) -> None:
+def no_links(*names: Any) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_best_is_kept_when_it_is_no_longer_the_last(
+    links: bool, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr(files.os, "link", no_links)
     store = saved(folder, 8)
-    store.save_best(checkpoint(1))
-    assert load_checkpoint(folder.best).state.keys() == {"trainer", "step"}
+    assert not folder.best.exists()
+    store.save(checkpoint(1), best=True)
+    assert folder.best.samefile(folder.last) == links  # written once, where that can be had
+    for step in (2, 3):
+        store.save(checkpoint(step))
+    steps = [load_checkpoint(path).about["step"] for path in (folder.best, folder.previous, folder.last)]
+    assert steps == [1, 2, 3]
+
+
+def test_one_of_both_checkpoints_can_be_asked_for_by_its_step(folder: RunFolder) -> None:
+    saved(folder, 8, 16, 24)
+    store = CheckpointStore(folder)
+    assert store.steps() == {1, 2}
+    assert [store.newest(step).path for step in (2, 1, None)] == [folder.last, folder.previous, folder.last]
+    with pytest.raises(CheckpointError, match="no checkpoint of step 7"):
+        store.newest(7)
+    store.newest(1)
+    store.save(checkpoint(9))  # what came after step 1 is forgotten
+    assert store.steps() == {1, 9}
+    folder.last.write_bytes(b"")
+    assert store.steps() == {1}
 
 
 def test_the_one_before_the_last_is_kept_and_never_replaced_by_a_damaged_one(folder: RunFolder) -> None:
@@ -133,9 +163,9 @@ def test_damage_of_rows_that_only_the_last_needs_costs_one_checkpoint(folder: Ru
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_not_saved(value: float, folder: RunFolder) -> None:
     store = saved(folder, 8)
-    for save in (store.save, store.save_best):
-        with pytest.raises(TrainingError, match="weights of the agent is not finite"):
-            save(checkpoint(1, value))
+    with pytest.raises(TrainingError, match="weights of the agent is not finite"):
+        store.save(checkpoint(1, value), best=True)
+    assert not folder.best.exists()
     assert CheckpointStore(folder).newest().checkpoint.about["step"] == 0
 
 

@@ -1,5 +1,6 @@
 """The watch over constraints: patient, clear, and heard once."""
 
+import json
 import logging
 
 import pytest
@@ -29,6 +30,16 @@ def test_a_passing_excess_is_no_illness(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_metric_that_not_every_report_has_is_left_out() -> None:
     health = Health([Rule("odd", lambda mean: "sometimes" in mean, "")], window=2)
     assert health({"always": 1.0}) == health({"always": 1.0, "sometimes": 1.0}) == []
+
+
+def test_it_goes_on_where_its_state_was_made() -> None:
+    values = [9.0, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0, 9.0]
+    for stopped in range(len(values)):
+        before, after = Health([HIGH], window=4), Health([HIGH], window=4)
+        told = [before({"kl/mean": value}) for value in values[:stopped]]
+        after.load_state_dict(json.loads(json.dumps(before.state_dict())))  # as it comes out of a checkpoint
+        told += [after({"kl/mean": value}) for value in values[stopped:]]
+        assert told == [[], [], [], ["high"], [], [], [], []]
 
 
 HEALTHY = {

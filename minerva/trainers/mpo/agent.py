@@ -7,6 +7,7 @@ the networks see it.
 
 import copy
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -100,7 +101,7 @@ class MPOAgent(OffPolicyAgent):
         self.duals = Duals(act_dim, config).to(self.device)
         self.generator = generator(seed, "agent", self.device)
         optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
-        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer)
+        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer, config.bfloat16_targets)
         self.evaluate = Evaluation(self.learner)
         self.improve = Improvement(self.learner, config)
         targets = {"policy_target": FlatParameters(self.policy_target), "q_target": FlatParameters(self.q_target)}
@@ -222,8 +223,10 @@ class MPOAgent(OffPolicyAgent):
         steps, size = rows["rewards"].shape
         samples, width = self.config.action_samples, self.act_dim
         along_time = "behaviour_logp" in rows
-        critic = (self.config.retrace_mc_actions, size * steps, width) if along_time else (samples, size, width)
-        return {"critic": self._normal(critic), "actions": self._normal((samples, size, width))}
+        critic = (self.config.retrace_mc_actions, size * steps) if along_time else (samples, size)
+        drawn = self._normal((math.prod(critic) + samples * size, width))  # at once: a launch less for a GPU
+        parts = drawn.split((math.prod(critic), samples * size))
+        return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(samples, size, width)}
 
     # --- what the agent owns --------------------------------------------------------------------------------
 

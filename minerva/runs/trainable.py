@@ -1,0 +1,47 @@
+"""What a run needs of a trainer."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from minerva.evaluation import Evaluator
+from minerva.runs.glance import Glance
+from minerva.runs.store import Rows
+from minerva.utils.tree import Tree
+
+
+class Trainable(Protocol):
+    """What a run needs of a trainer."""
+
+    @property
+    def algo(self) -> str:
+        """The algorithm's name."""
+
+    def describe(self) -> dict[str, Any]:
+        """Algorithm, environment, seed, device and hyperparameters, as plain values."""
+
+    def policy_shape(self) -> dict[str, Any]:
+        """Dimensions and action bounds, so that the policy can be rebuilt without the environment."""
+
+    def make_evaluator(self, episodes: int) -> Evaluator:
+        """Environments for evaluation."""
+
+    def greedy(self, obs: np.ndarray) -> np.ndarray:
+        """The deterministic policy."""
+
+    def state_dict(self) -> Tree:
+        """Everything training needs to go on."""
+
+    def load_state_dict(self, state: Tree) -> str:
+        """Take over a state made by `state_dict`; why the environments could not be restored, or nothing."""
+
+    def start(self, step: int) -> None:
+        """Begin new episodes everywhere, at the start of a run or where they could not be restored."""
+
+    @property
+    def rows(self) -> Rows | None:
+        """A replay, whose rows are saved apart from the state."""
+
+    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
+        """How its run stands."""
