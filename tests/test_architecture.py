@@ -72,7 +72,7 @@ LAYERS = [
     "__init__ __main__",
     "cli.*",
     "cluster.*",
-    "export.* benchmark.*",
+    "benchmark.* export.*",
     "api analysis.*",
     "policy",
     "trainers.registry trainers.population",
@@ -80,7 +80,7 @@ LAYERS = [
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
     "trainers.stack",
-    "runs.run runs.together",
+    "runs.run runs.together runs.trainable",
     "evaluation",
     "trainers.*.agent",
     "trainers.*.*",
@@ -161,7 +161,7 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* cluster.* export.* benchmark.* api analysis.* evaluation envs.* runs.run runs.together
+    cli.* cluster.* benchmark.* export.* api analysis.* evaluation envs.* runs.run runs.together runs.trainable
     trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 

@@ -95,10 +95,10 @@ def _parse(arguments: list[str]) -> Any:
     types = {
         "train": train,
         "evaluate": Evaluate,
+        "video": FilmVideo,
         "benchmark": Benchmark,
         "report": Report,
         "presets": ShowPresets,
-        "video": FilmVideo,
         "export": ExportPolicy,
         "docs": Docs,
     }
