@@ -257,6 +257,7 @@ def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
         say(f"\nlearning curve: {folder.curve}")
         say("next:")
         say(f"  {_command('minerva')} evaluate {quoted} --episodes 100")
+        say(f"  {_command('minerva')} video {quoted}")
         say(f"  {_command('tensorboard')} --logdir {quoted}")
         say(f"  {_command('python')} -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
     else:
