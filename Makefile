@@ -31,7 +31,7 @@ $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva and its development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,docs,dev]"
+	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,export,docs,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use
@@ -75,7 +75,7 @@ wheel-test: $(VENV)/.dev
 # the only target that calls apt: what the tests need of the system, on Debian
 system-deps:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 chromium chromium-driver > /dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ git libegl1 libgl1 libopengl0 libosmesa6 chromium chromium-driver > /dev/null
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -42,7 +42,7 @@ def train(
 
     The run gets a new folder in `out_dir`, or is written to `run_dir` itself. `settings` are fields of RunSettings.
     """
-    budget, values = _tuned(algo, env, preset, total_steps, hyperparameters)
+    budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
     result: Result = trainer.train(budget, folder, **(settings or {}))
@@ -69,14 +69,14 @@ def train_seeds(
     Every seed gets a folder of its own, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a
     list with a value for each seed.
     """
-    budget, values = _tuned(algo, env, preset, total_steps, hyperparameters)
+    budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
     population = make_population(algo, env, seeds, device, configs, init_from, engine)
     folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
     return population.train(budget, folders, **(settings or {}))
 
 
-def _tuned(
+def tuned(
     algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     """The budget, and the preset's values under the given ones."""

@@ -151,9 +151,14 @@ class Critic(nn.Module):
         self.head = SmallInitLinear(layer_sizes[-1], outputs)
 
     def forward(self, obs: Tensor, act: Tensor) -> Tensor:
-        """Value of each pair, the action clipped to its bounds.  [..., O], [..., D] -> [..., 1]"""
+        """Value of each pair, the action clipped to its bounds.  [..., O], [..., D] -> [..., 1]
+
+        Whoever calls it with an encoder of lower precision gets a value of the head's.
+        """
         executed = torch.clamp(act, self.action_low, self.action_high)
-        value: Tensor = self.head(self.encoder(torch.cat((obs, executed), -1)))
+        precision = next(self.encoder.parameters()).dtype
+        features = self.encoder(torch.cat((obs, executed), -1).to(precision))
+        value: Tensor = self.head(features.to(self.head.weight.dtype))
         return value
 
 

@@ -1,8 +1,11 @@
 """Settings of all tests."""
 
 import os
+import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +21,36 @@ def finished_run(tmp_path_factory):
     from tiny_runs import make_finished_run  # the command line takes seconds to import, and few tests need it
 
     return make_finished_run(tmp_path_factory.mktemp("runs") / "finished")
+
+
+@pytest.fixture(scope="session")
+def open_browser() -> Iterator[Callable[..., Any]]:
+    """`open_browser(width=1600, dark=False, scripts=True)`: a headless chromium that logs all it does."""
+    from selenium import webdriver
+
+    opened = []
+
+    def browser(width: int = 1600, height: int = 1000, dark: bool = False, scripts: bool = True) -> Any:
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or "chromium"
+        for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "hide-scrollbars"):
+            options.add_argument(f"--{flag}")
+        options.add_argument(f"--window-size={width},{height}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        if not scripts:
+            options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+        service = webdriver.ChromeService(shutil.which("chromedriver"))
+        driver = webdriver.Chrome(options=options, service=service)
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        opened.append(driver)
+        return driver
+
+    yield browser
+    for driver in opened:
+        driver.quit()
 
 
 @pytest.hookimpl(hookwrapper=True)

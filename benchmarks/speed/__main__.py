@@ -58,11 +58,13 @@ def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
 
 
 def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
-    """MPO's and V-MPO's update, compiled and eager."""
+    """MPO's and V-MPO's update, compiled and eager; MPO's with bfloat16 targets too."""
     results = []
     for algo in ("mpo", "vmpo"):
-        modes = {"compiled": "auto", "eager": "off"}
-        entries = [Entry(name, f"{CONTESTANTS}:{algo}_update", {"compile": mode}) for name, mode in modes.items()]
+        modes: dict[str, dict[str, Any]] = {"compiled": {"compile": "auto"}, "eager": {"compile": "off"}}
+        if algo == "mpo":
+            modes["bfloat16"] = {"compile": "auto", "bfloat16": True}
+        entries = [Entry(name, f"{CONTESTANTS}:{algo}_update", mode) for name, mode in modes.items()]
         results.append(_raced(f"{algo} update, updates/s", entries, options))
     return results
 

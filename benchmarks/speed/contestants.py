@@ -131,7 +131,7 @@ def skrl_ppo(env: str, num_envs: int, gate: Gate) -> None:
     SequentialTrainer(env=envs, agents=agent, cfg=options).train()
 
 
-def mpo_update(compile: Any, gate: Gate) -> None:
+def mpo_update(compile: Any, gate: Gate, bfloat16: bool = False) -> None:
     """Updates on batches of 256 with 20 actions a state, three layers of 256 (HalfCheetah's dimensions)."""
     import torch
 
@@ -139,7 +139,8 @@ def mpo_update(compile: Any, gate: Gate) -> None:
     from minerva.trainers.mpo.config import MPOConfig
 
     sizes = (256, 256, 256)
-    config = MPOConfig(policy_layer_sizes=sizes, critic_layer_sizes=sizes, batch_size=256, action_samples=20)
+    layers = {"policy_layer_sizes": sizes, "critic_layer_sizes": sizes}
+    config = MPOConfig.from_dict({**layers, "action_samples": 20, "bfloat16_targets": bfloat16})
     agent = MPOAgent.from_config(17, 6, config)
     batch = {"obs": torch.randn(256, 17), "next_obs": torch.randn(256, 17), "actions_exec": torch.rand(256, 6)}
     batch |= {"rewards": torch.randn(256, 1), "dones": torch.zeros(256, 1), "truncated": torch.zeros(256, 1)}

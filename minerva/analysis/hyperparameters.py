@@ -1,13 +1,10 @@
-"""Pages read off the code and the data: an algorithm's settings with default, range and presets; the results."""
+"""Pages read off the code: an algorithm's settings with default, range and presets."""
 
 import ast
 import dataclasses
 import inspect
-import json
 import re
-import statistics
 import textwrap
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from minerva.config import Config, Within
@@ -72,29 +69,6 @@ def hyperparameter_page(algo: str) -> str:
         row = f"| `{setting.name}` | {symbol} | `{setting.default}` | {setting.range} | {setting.meaning} |"
         lines[-1] += f"\n{row}"
     return "\n\n".join([*lines, *_preset_tables(algo)]) + "\n"
-
-
-def results_page(folder: Path) -> str:
-    """The Markdown page of what `benchmarks/results` holds: mean and spread over all seeds that were run."""
-    lines = [
-        "# Results",
-        "Mean return of the deterministic evaluation episodes of the *last* checkpoint, mean ± standard deviation over"
-        " seeds from 0 up, all that were run. Raw data per episode and seed: `benchmarks/results`. Settings were chosen"
-        " on other seeds, from 1000 up.",
-    ]
-    rows = ["| algorithm | task | return | seeds | steps | random policy |", "|---|---|---|---|---|---|"]
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*/*_seed*.json")):
-        run = json.loads(path.read_text())
-        runs.setdefault((run["algo"], run["env"]), []).append(run)
-    for (algo, env), found in runs.items():
-        means = [statistics.fmean(run["returns"]) for run in found]
-        spread = f" ± {statistics.stdev(means):,.0f}" if len(means) > 1 else ""
-        steps, chance = found[0]["steps"], statistics.fmean(run["random"] for run in found)
-        result = f"{statistics.fmean(means):,.0f}{spread}"
-        rows.append(f"| {NAMES.get(algo, algo)} | {env} | {result} | {len(found)} | {steps:,} | {chance:,.0f} |")
-    command = "One row again: `python benchmarks/learning.py ppo HalfCheetah-v5 --seeds 0 1 2 3 4`."
-    return "\n\n".join([*lines, "\n".join(rows), command]) + "\n"
 
 
 def _preset_tables(algo: str) -> list[str]:

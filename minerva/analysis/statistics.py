@@ -1,23 +1,120 @@
-"""Statistics over episodes and seeds."""
+"""Statistics over episodes, seeds and tasks, after Agarwal et al. 2021, arXiv 2108.13264.
 
-from collections.abc import Sequence
+Scores of several tasks are a list with one array per task, seeds along the last axis; tasks may have different
+numbers of seeds. Every aggregate maps over leading axes, so one call evaluates all resamples of a bootstrap.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 RESAMPLES = 2_000
+CONFIDENCE = 0.95
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+Scores = Sequence[npt.ArrayLike]
+"""One array per task."""
+Aggregate = Callable[[Scores], Array]
+
+
+# --- aggregates ---------------------------------------------------------------------------------------------------
+
+
+def iqm(scores: Scores) -> Array:
+    """Mean of the middle half of all runs of all tasks.  K × [..., N_k] -> [...]"""
+    ordered = np.sort(_pooled(scores), axis=-1)
+    runs = ordered.shape[-1]
+    cut = runs // 4
+    return np.asarray(ordered[..., cut : runs - cut].mean(axis=-1))
+
+
+def mean(scores: Scores) -> Array:
+    """Mean over tasks of the mean over seeds.  K × [..., N_k] -> [...]"""
+    return _over_tasks([_array(task).mean(axis=-1) for task in scores])
+
+
+def optimality_gap(scores: Scores, target: float = 1.0) -> Array:
+    """How far runs stay below `target` on average; more than it does not make up for less.  K × [..., N_k] -> [...]"""
+    return np.asarray(target - np.minimum(_pooled(scores), target).mean(axis=-1))
+
+
+def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> Array:
+    """Share of runs that score above each of T thresholds.  K × [..., N_k] -> [..., T]"""
+    above = _pooled(scores)[..., None, :] > _array(thresholds)[:, None]
+    return np.asarray(above.mean(axis=-1))
+
+
+def probability_of_improvement(scores: Scores, others: Scores) -> Array:
+    """How likely a run of the first beats one of the second on the same task; a tie is a half.  K × [...] -> [...]"""
+    tasks = []
+    for task, other in zip(scores, others, strict=True):
+        difference = _array(task)[..., :, None] - _array(other)[..., None, :]
+        tasks.append((np.sign(difference).mean(axis=(-2, -1)) + 1) / 2)
+    return _over_tasks(tasks)
+
+
+# --- the stratified bootstrap -------------------------------------------------------------------------------------
+
+
+def resamples(scores: Scores, times: int = RESAMPLES, seed: int = 0) -> list[Indices]:
+    """For each task, which of its seeds are drawn, with replacement, in each of the resamples.  K × [times, N_k]"""
+    generator = np.random.default_rng(seed)
+    counts = [_array(task).shape[-1] for task in scores]
+    return [generator.integers(count, size=(times, count)) for count in counts]
+
+
+def resampled(scores: Scores, draws: Sequence[Indices]) -> list[Array]:
+    """The drawn scores: each task's seeds are drawn from its own, never from another's.  K × [times, N_k]"""
+    return [_array(task)[draw] for task, draw in zip(scores, draws, strict=True)]
+
+
+def interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[Array, Array]:
+    """The percentile interval of a statistic from its values on all resamples.  [times, ...] -> [...] and [...]"""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(_array(values), [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def bootstrap(aggregate: Aggregate, scores: Scores, confidence: float = CONFIDENCE) -> tuple[Array, Array]:
+    """Stratified-bootstrap interval of an aggregate over tasks and seeds."""
+    return interval(aggregate(resampled(scores, resamples(scores))), confidence)
+
+
+# --- one task -----------------------------------------------------------------------------------------------------
 
 
 def interquartile_mean(returns: Sequence[float]) -> float:
     """Mean of the middle half: less moved by a lucky or lost episode than the mean."""
-    ordered = np.sort(np.asarray(returns, dtype=np.float64))
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    return float(iqm([returns]))
 
 
-def iqm_interval(returns: Sequence[float], confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
+def iqm_interval(returns: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Percentile-bootstrap interval of the interquartile mean."""
-    values = np.asarray(returns, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
-    means = [interquartile_mean(values[draw]) for draw in draws]
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = bootstrap(iqm, [returns], confidence)
     return float(low), float(high)
+
+
+def iqm_band(curves: npt.ArrayLike) -> tuple[Array, Array, Array]:
+    """Interquartile mean over seeds at each of T steps, and its interval.  [N, T] -> three times [T]
+
+    Whole curves are drawn, so that neighbouring steps of a band belong to the same resamples.
+    """
+    values = _array(curves)
+    (draw,) = resamples([values[:, 0]])
+    low, high = interval(iqm([np.moveaxis(values[draw], 1, -1)]))
+    return iqm([values.T]), low, high
+
+
+def _array(values: Any) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _pooled(scores: Scores) -> Array:
+    return np.concatenate([_array(task) for task in scores], axis=-1)
+
+
+def _over_tasks(tasks: Sequence[Array]) -> Array:
+    return np.asarray(np.stack(tasks, axis=-1).mean(axis=-1))

@@ -1,10 +1,11 @@
-"""`minerva docs`: check the formulas, build the site, look at it."""
+"""`minerva docs`: check the formulas, build the site, look at it, write the results page."""
 
 import functools
 import http.server
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,20 +13,28 @@ from typing import Any, Literal
 import tyro
 import yaml
 
-from minerva.analysis.hyperparameters import hyperparameter_page, results_page
+from minerva.analysis.comparison import Task, entry_title
+from minerva.analysis.hyperparameters import hyperparameter_page
+from minerva.analysis.results_page import Row, Section, results_page
+from minerva.benchmark.files import Files
+from minerva.benchmark.grid import Cell, read_grid
 from minerva.errors import ConfigError, TrainingError
 from minerva.trainers.registry import PREFIXES
 
 LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}
 """Navigation entries that stand for a folder of generated pages, one per module."""
 
+FIRST_GRIDS = ("dm_control_500k", "gym_3m", "gym_1m", "vmpo_8m")
+"""Those that the results page begins with; others follow by name."""
+
 
 @dataclass(frozen=True)
 class Docs:
-    """Check every formula, build the documentation, or serve it. Needs a checkout and the extra docs."""
+    """Check every formula, build the documentation, serve it, or write the results page. Needs a checkout."""
 
-    action: tyro.conf.Positional[Literal["check", "build", "serve"]]
-    """check: every formula against its line. build: the site, into build/site. serve: show it, built if need be."""
+    action: tyro.conf.Positional[Literal["check", "build", "serve", "results"]]
+    """check: every formula against its line. build: the site, into build/site. serve: show it, built if need be.
+    results: write docs/results.md from the results and grids in benchmarks/."""
     port: int = 8000
     """Port to serve on."""
 
@@ -34,6 +43,10 @@ class Docs:
         root = _checkout()
         if self.action == "check":
             return subprocess.run([sys.executable, "-m", "mathdoc", "check", "minerva"], cwd=root).returncode
+        if self.action == "results":
+            _write(root / "docs" / "results.md", results(root, "../benchmarks/results"))
+            print("results: docs/results.md")
+            return 0
         if self.action == "build" or not (root / "build" / "site" / "index.html").is_file():
             build(root)
         if self.action == "serve":
@@ -51,13 +64,48 @@ def build(root: Path) -> None:
 
     for algo in PREFIXES:
         _write(pages / "hyperparameters" / f"{algo}.md", rendered(hyperparameter_page(algo)))
-    _write(pages / "results.md", results_page(root / "benchmarks" / "results"))
+    raw = shutil.ignore_patterns("*.md", "*.log", "speed")
+    shutil.copytree(root / "benchmarks" / "results", pages / "raw", ignore=raw)
+    _write(pages / "results.md", results(root, "raw"))
     config = yaml.safe_load((root / "mkdocs.yml").read_text())
     config["nav"] = [_listed(entry, pages) for entry in config["nav"]]
     config |= {"docs_dir": "docs", "site_dir": "site"}
     _write(root / "build" / "mkdocs.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     shutil.rmtree(root / "build" / "site", ignore_errors=True)
     _run(root, sys.executable, "-m", "zensical", "build", "--clean", "--config-file", "build/mkdocs.yml")
+
+
+def results(root: Path, links: str) -> str:
+    """The results page of a checkout, its raw files linked to from `links`."""
+    grids = sorted((root / "benchmarks" / "grids").glob("*.toml"), key=_grid_order)
+    return results_page([_grid_section(path, root) for path in grids], root / "benchmarks" / "results", links)
+
+
+def _grid_order(path: Path) -> tuple[int, str]:
+    return (FIRST_GRIDS.index(path.stem) if path.stem in FIRST_GRIDS else len(FIRST_GRIDS), path.stem)
+
+
+def _grid_section(path: Path, root: Path) -> Section:
+    """A grid's rows under its first comment."""
+    grid = read_grid(path)
+    files = Files(Path(), (grid.results or root / "benchmarks" / "results").resolve())
+    title = path.read_text().splitlines()[0].lstrip("# ").rstrip(".")
+    return Section(title, tuple(_grid_row(cells, files, path.relative_to(root)) for cells in grid.rows()))
+
+
+def _grid_row(cells: Sequence[Cell], files: Files, path: Path) -> Row:
+    first = cells[0]
+    entry = first.entry
+    distributional = entry.algo == "mpo" and entry.hyperparameters.get("critic") == "categorical"
+    for cell in cells:
+        files.done(cell)  # refuses the file of another experiment
+    return Row(
+        "dmpo" if distributional else entry.algo,
+        entry_title(entry.algo, entry.label, first.total_steps),
+        Task(first.env, first.total_steps),
+        tuple(files.result(cell) for cell in cells),
+        f"minerva benchmark {path.as_posix()} --algos {entry.name} --envs {first.env}",
+    )
 
 
 def serve(site: Path, port: int) -> None:

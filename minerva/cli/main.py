@@ -16,10 +16,14 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 
+from minerva.cli.benchmark import Benchmark
 from minerva.cli.docs import Docs
 from minerva.cli.evaluate import Evaluate
+from minerva.cli.export import ExportPolicy
 from minerva.cli.presets import ShowPresets
+from minerva.cli.report import Report
 from minerva.cli.train import train_type, with_algorithm
+from minerva.cli.video import FilmVideo
 from minerva.errors import MinervaError, TrainingError
 
 DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
@@ -88,7 +92,16 @@ def _parse(arguments: list[str]) -> Any:
     arguments = with_algorithm(arguments)
     train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
     train.__doc__ = "Train an agent."
-    types = {"train": train, "evaluate": Evaluate, "presets": ShowPresets, "docs": Docs}
+    types = {
+        "train": train,
+        "evaluate": Evaluate,
+        "video": FilmVideo,
+        "benchmark": Benchmark,
+        "report": Report,
+        "presets": ShowPresets,
+        "export": ExportPolicy,
+        "docs": Docs,
+    }
     verbs: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
     verb = tyro.cli(verbs, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)

@@ -15,6 +15,7 @@ from minerva.errors import ConfigError
 from minerva.runs.run import Result
 from minerva.trainers.population import Population
 from minerva.trainers.registry import agent_class
+from minerva.utils.seeding import parse_seeds
 
 
 class Seeds:
@@ -25,7 +26,7 @@ class Seeds:
         self.algo = algo
         varied = dict(_variation(algo, text) for text in vary.split())
         count = len(next(iter(varied.values()))) if varied else 1
-        self.numbers = parsed(seeds) if seeds is not None else [seed] * count
+        self.numbers = parse_seeds(seeds) if seeds is not None else [seed] * count
         self.configs = each_config(algo, {**config.to_dict(), **varied}, len(self.numbers))
         self.varied = list(varied)
 
@@ -56,21 +57,6 @@ class Seeds:
             console.print("stopped; checkpoints are written. To go on, give the same command with --run-dir.")
         for result in results:
             console.print(f"run: {result.folder}", markup=False, soft_wrap=True)
-
-
-def parsed(text: str) -> list[int]:
-    """0:8 or 0,1,5 as a list of seeds."""
-    try:
-        if ":" in text:
-            first, last = (int(part) for part in text.split(":"))
-            seeds = list(range(first, last))
-        else:
-            seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        seeds = []
-    if not seeds or min(seeds) < 0:
-        raise ConfigError(f"seeds is {text}: write 0:8 for seeds 0 to 7, or list them as 0,1,5.")
-    return seeds
 
 
 def _variation(algo: str, text: str) -> tuple[str, list[Any]]:

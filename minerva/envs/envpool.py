@@ -39,6 +39,9 @@ NO_LIMIT = 2**31 - 1
 SEEDS = 2**31
 """EnvPool's seeds lie below."""
 
+THREADS = "MINERVA_ENV_THREADS"
+"""Environment variable: the most threads that environments are stepped by. Without it, as many as there are cores."""
+
 
 def obstacle(env: EnvLike) -> str | None:
     """What keeps EnvPool from stepping this environment here, with the fix if there is one; None if nothing does."""
@@ -78,7 +81,7 @@ class EnvPoolEngine:
         self._entries = _entries(reference.observation_space)
         reference.close()
         self.num_envs = num_envs
-        self._threads = min(_cores(), -(-2 * _cores() // share))  # twice its share: pools are not busy all the time
+        self._threads = min(cores(), -(-2 * cores() // share))  # twice its share: pools are not busy all the time
         self.obs_dim = sum(size for _, size in self._entries)
         self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)
         self._take(self._envpool.make_spec(self._task))
@@ -166,6 +169,9 @@ def _entries(space: gym.Space[Any]) -> list[tuple[str, int]]:
     return [("obs", spaces.flatdim(space))]
 
 
-def _cores() -> int:
-    """How many cores this process may use."""
+def cores() -> int:
+    """How many cores this process may use, or was told to."""
+    told = os.environ.get(THREADS, "")
+    if told.isdigit():
+        return max(int(told), 1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

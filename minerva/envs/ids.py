@@ -1,10 +1,12 @@
 """From what the user writes to an environment: ids, callables and instances."""
 
+import contextlib
 import copy
+import importlib
 import importlib.util
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -36,11 +38,11 @@ def env_name(env: EnvLike) -> str:
     return getattr(env, "__name__", type(env).__name__)
 
 
-def factory(env: EnvLike) -> EnvFactory:
-    """A function that makes a fresh copy of the environment each time it is called."""
+def factory(env: EnvLike, **options: Any) -> EnvFactory:
+    """A function that makes a fresh copy of the environment at each call; `options` go to `gymnasium.make`."""
     if isinstance(env, str):
         env_id = _gymnasium_id(env)
-        return lambda: _make(env, env_id)
+        return lambda: _make(env, env_id, **options)
     if isinstance(env, gym.Env):
         return _copies_of(env)
     if callable(env):
@@ -57,6 +59,20 @@ def known_ids() -> list[str]:
     newest = {(spec.namespace, spec.name): spec.id for spec in by_version}  # old versions may exist in name only
     names = [name for name in newest.values() if not name.startswith((DM_CONTROL, "GymV"))]
     return names + [f"{DM_CONTROL}{domain}/{task}" for domain, task in _dm_control_tasks()]
+
+
+def check_id(env_id: str) -> None:
+    """An EnvError that offers the nearest ids, unless there is an environment of this id. None is made."""
+    module, _, name = _gymnasium_id(env_id).rpartition(":")
+    with _explained(env_id):
+        if module:
+            importlib.import_module(module)  # whose import registers the environment
+        try:
+            gym.spec(name)
+        except gym.error.DeprecatedEnv:
+            raise
+        except gym.error.Error:  # without a version, or of a module that has no such environment
+            raise gym.error.NameNotFound from None
 
 
 def _gymnasium_id(env_id: str) -> str:
@@ -89,11 +105,18 @@ def _dm_control_tasks() -> list[tuple[str, str]]:
     return list(suite.ALL_TASKS)
 
 
-def _make(written: str, env_id: str) -> gym.Env[Any, Any]:
-    # dm_control's lqr draws its springs when it is made: all copies, of all runs, must draw the same
-    options: dict[str, Any] = {"task_kwargs": {"random": 0}} if is_dm_control(written) else {}
-    try:
+def _make(written: str, env_id: str, **options: Any) -> gym.Env[Any, Any]:
+    if is_dm_control(written):  # its lqr draws its springs when it is made: all copies, of all runs, must draw the same
+        options["task_kwargs"] = {"random": 0}
+    with _explained(written):
         return gym.make(env_id, **options)
+
+
+@contextlib.contextmanager
+def _explained(written: str) -> Iterator[None]:
+    """gymnasium's complaints about an id, as an EnvError that says what to write instead."""
+    try:
+        yield
     except (
         gym.error.NameNotFound,
         gym.error.NamespaceNotFound,

@@ -1,5 +1,6 @@
 """Tuned settings per environment. Every number names where it comes from."""
 
+import functools
 import tomllib
 from importlib import resources
 from typing import Any, NamedTuple
@@ -21,9 +22,15 @@ NONE = Preset("none", {}, {})
 
 def presets(algo: str) -> dict[str, Preset]:
     """All presets of an algorithm, by environment id or, for those that reproduce a peer, by name."""
-    file = resources.files("minerva.presets") / f"{algo}.toml"
-    table = tomllib.loads(file.read_text()) if file.is_file() else {}
+    table = _table(algo)
     return {name: _preset(name, settings, table) for name, settings in table.items() if name != "sources"}
+
+
+@functools.cache
+def _table(algo: str) -> dict[str, Any]:
+    """The file as it is. A grid asks for it once per cell, and reading it takes longer than all the rest."""
+    file = resources.files("minerva.presets") / f"{algo}.toml"
+    return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
 def preset_for(algo: str, env: str, name: str = "auto") -> Preset:

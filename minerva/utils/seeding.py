@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from minerva.errors import ConfigError
 from minerva.utils.tree import Tree
 
 
@@ -45,3 +46,18 @@ def set_global_generators(state: Tree) -> None:
     key = legacy["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**legacy, "state": {**legacy["state"], "key": key}})  # noqa: NPY002
     torch.set_rng_state(state["torch"])
+
+
+def parse_seeds(text: str) -> list[int]:
+    """0:8 or 0,1,5 as a list of seeds."""
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            seeds = list(range(first, last))
+        else:
+            seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise ConfigError(f"seeds is {text}: write 0:8 for seeds 0 to 7, or list them as 0,1,5.")
+    return seeds

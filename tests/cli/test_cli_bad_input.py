@@ -33,7 +33,7 @@ class Refused(NamedTuple):
 
 REFUSED = [
     # the command itself
-    Refused("tarin ppo", ("tarin", "train, evaluate, presets")),
+    Refused("tarin ppo", ("tarin", "train, evaluate")),
     Refused("train", ("ppo, mpo, vmpo",)),
     Refused("train pppo", ("pppo", "ppo, mpo, vmpo")),
     Refused("train ppo --gama 0.9", ("--gama", "Perhaps you meant", "--gamma")),
@@ -112,6 +112,23 @@ REFUSED = [
     Refused("train ppo --config {text_for_number}", ("gamma is 'high': it must be a number",)),
     Refused("train ppo --config {text_for_seed}", ("seed is 'one': it must be a whole number",)),
     Refused("train ppo --config {no_hyperparameters}", ("hyperparameters is 3", "names with values")),
+    # videos
+    Refused("video {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
+    Refused("video {run} --best --last", ("--best and --last name two checkpoints", "give one")),
+    Refused("video {run} --episodes 0", ("episodes is 0: it must be at least 1",)),
+    Refused("video {run} --episodes 1000", ("1000 episodes of Pendulum-v1", "fewer --episodes")),
+    Refused("video {run} --width 100000", ("width is 100000: it must be between 64 and 1920",)),
+    Refused("video {run} --format avi", ("'avi'", "--format", "'mp4', 'gif'")),
+    Refused("video {run} --out film.avi", ("film.avi does not end in .mp4", "another name")),
+    Refused("video {run} --env HalfCheetah-v5 --seed -1", ("seed is -1: it must be 0 or more",)),
+    Refused("video {run} --env MountainCarContinuous-v0", ("has other observations or actions", "like the one")),
+    # exports
+    Refused("export {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
+    Refused("export {run} --episodes 0", ("episodes is 0: it must be at least 1",)),
+    Refused("export {run} --out {foreign}", ("holds other files and no export", "give an empty or new folder")),
+    Refused("export {run} --out {text}", ("{text} is a file", "give a new folder")),
+    Refused("export {run} --best --last", ("--best and --last name two checkpoints", "give one")),
+    Refused("export {truncated} --out new", ("{truncated} is cut off", "give a checkpoint from a run's folder")),
     # checkpoints
     Refused("train ppo --init-from {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
     Refused("train ppo --init-from {truncated}", ("{truncated} is cut off", "give a checkpoint from a run's folder")),

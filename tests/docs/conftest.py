@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built from a copy of what it is made of."""
     root = tmp_path_factory.mktemp("checkout")
-    for name in ("minerva", "mathdoc", "docs", "benchmarks/results"):
+    for name in ("minerva", "mathdoc", "docs", "benchmarks/results", "benchmarks/grids"):
         shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("mkdocs.yml", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, root / name)
@@ -44,33 +44,3 @@ def site(site_folder: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
-
-
-@pytest.fixture(scope="session")
-def open_browser() -> Iterator[Callable[..., Any]]:
-    """`open_browser(width=1600, dark=False, scripts=True)`: a headless chromium that logs all it does."""
-    from selenium import webdriver
-
-    opened = []
-
-    def browser(width: int = 1600, height: int = 1000, dark: bool = False, scripts: bool = True) -> Any:
-        options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium") or "chromium"
-        for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "hide-scrollbars"):
-            options.add_argument(f"--{flag}")
-        options.add_argument(f"--window-size={width},{height}")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        if not scripts:
-            options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
-        service = webdriver.ChromeService(shutil.which("chromedriver"))
-        driver = webdriver.Chrome(options=options, service=service)
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        opened.append(driver)
-        return driver
-
-    yield browser
-    for driver in opened:
-        driver.quit()

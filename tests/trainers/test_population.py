@@ -9,11 +9,11 @@ import torch
 
 import minerva
 from minerva.cli.main import main
-from minerva.cli.seeds import parsed
 from minerva.errors import ConfigError, TrainingError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import RunFolder, read_config
 from minerva.runs.metrics import read_rows
+from minerva.utils.seeding import parse_seeds
 from minerva.utils.tree import leaves
 
 SETTINGS = {"quiet": True, "eval_episodes": 2, "eval_every": 128, "compile": "off"}
@@ -167,12 +167,12 @@ def test_what_cannot_be_trained_together_is_refused(changed: dict[str, Any], mes
 
 
 def test_seeds_as_they_are_written() -> None:
-    assert parsed("0:4") == [0, 1, 2, 3]
-    assert parsed("3") == [3]
-    assert parsed("0,5,2") == [0, 5, 2]
+    assert parse_seeds("0:4") == [0, 1, 2, 3]
+    assert parse_seeds("3") == [3]
+    assert parse_seeds("0,5,2") == [0, 5, 2]
     for wrong in ("", "4:4", "a:b", "1,,2", "0:3:2", "-1"):
         with pytest.raises(ConfigError, match="write 0:8"):
-            parsed(wrong)
+            parse_seeds(wrong)
 
 
 def test_the_command_line_trains_seeds_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

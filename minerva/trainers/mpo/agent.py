@@ -101,7 +101,7 @@ class MPOAgent(OffPolicyAgent):
         self.duals = Duals(act_dim, config).to(self.device)
         self.generator = generator(seed, "agent", self.device)
         optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
-        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer)
+        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer, config.bfloat16_targets)
         self.evaluate = Evaluation(self.learner)
         self.improve = Improvement(self.learner, config)
         targets = {"policy_target": FlatParameters(self.policy_target), "q_target": FlatParameters(self.q_target)}

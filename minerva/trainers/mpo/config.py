@@ -57,6 +57,8 @@ class MPOConfig(Config):
     """Those atoms span minus to plus this; 150 is published for dm_control, 1600 for Gym."""
     target_networks_update_period: Annotated[int, AT_LEAST_ONE] = 100
     """Updates between hard copies of both networks into their targets."""
+    bfloat16_targets: bool = False
+    """Evaluate the target critic's hidden layers in bfloat16, which is most of an update's work."""
 
     # E-step
     action_samples: Annotated[int, AT_LEAST_ONE] = 20

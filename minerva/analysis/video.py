@@ -1,0 +1,265 @@
+"""A policy at work, as a video: episodes from the evaluation's seeds, with the return drawn into the picture."""
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from minerva.envs.ids import EnvLike
+from minerva.envs.rendering import DrawnEnv
+from minerva.errors import CheckpointError, ConfigError
+from minerva.evaluation import FIRST_SEED
+from minerva.policy import Policy, load_policy
+from minerva.runs.folder import find_checkpoint
+
+logger = logging.getLogger("minerva")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Format = Literal["mp4", "gif"]
+
+SIZE: dict[str, tuple[int, int]] = {"mp4": (640, 480), "gif": (320, 240)}
+FASTEST: dict[str, float] = {"mp4": 50.0, "gif": 100 / 3}
+"""Frames per second that players and browsers show well."""
+LONGEST: dict[str, float] = {"mp4": 600.0, "gif": 120.0}
+"""Seconds; a GIF of two minutes has tens of megabytes already."""
+SMALLEST, LARGEST = 64, 1920
+LAST_FRAME = 0.7
+"""Seconds for which an episode's last picture stays."""
+
+
+@dataclass(frozen=True)
+class VideoSettings:
+    """What to film, and how."""
+
+    episodes: int = 1
+    """Episodes to film; the i-th starts from seed + 10000 + i, as in an evaluation."""
+    format: Format = "mp4"
+    """mp4 (small and sharp) or gif (shown everywhere)."""
+    width: int | None = None
+    """Pixels of MuJoCo's pictures; None: 640 for mp4 and 320 for gif. Other pictures keep the size they come in."""
+    height: int | None = None
+    """The same; None: 480 for mp4 and 240 for gif."""
+    fps: float | None = None
+    """Pictures per second at most; None: 50 for mp4 and 33 for gif. The episode is shown in its own time."""
+    seconds: float | None = None
+    """Film at most so many seconds of each episode; None: all of it."""
+    overlay: bool = True
+    """Write episode, step and return into the picture."""
+
+    def checked(self) -> Self:
+        """Itself, or a ConfigError. Not when it is made, for the parser of the command line would word that."""
+        if self.format not in SIZE:
+            raise ConfigError(f"format is {self.format}: it must be mp4 or gif.")
+        if self.episodes < 1:
+            raise ConfigError(f"episodes is {self.episodes}: it must be at least 1.")
+        for name in ("width", "height"):
+            value = getattr(self, name)
+            if value is not None and not SMALLEST <= value <= LARGEST:
+                raise ConfigError(f"{name} is {value}: it must be between {SMALLEST} and {LARGEST}.")
+        for name in ("fps", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not (0 < value < math.inf):
+                raise ConfigError(f"{name} is {value}: it must be above 0.")
+        if self.fps is not None and not 1 <= self.fps <= 120:
+            raise ConfigError(f"fps is {self.fps:g}: it must be between 1 and 120.")
+        return self
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        width, height = SIZE[self.format]
+        return self.width or width, self.height or height
+
+
+@dataclass(frozen=True)
+class Video:
+    """What was filmed, and where it lies."""
+
+    path: Path
+    returns: list[float]
+    lengths: list[int]
+    frames: int
+    fps: float
+
+
+Progress = Callable[[int, int, float], None]
+"""Called at every picture with the episode, its step and its return so far."""
+
+
+def record(
+    run: str | Path,
+    which: str = "best",
+    settings: VideoSettings | None = None,
+    *,
+    out: Path | None = None,
+    env: EnvLike | None = None,
+    seed: int | None = None,
+    progress: Progress = lambda episode, step, total: None,
+) -> Video:
+    """Film the policy of a run (or of a checkpoint) into its folder `videos`, or into the file `out`.
+
+    MuJoCo decides how it draws when it is imported: where it was imported before, in a process that has no screen, use
+    the command `minerva video`.
+    """
+    how = (settings or VideoSettings()).checked()
+    policy = load_policy(run, which)
+    target = out or _own_file(Path(run), which, how.format)
+    if target.suffix != f".{how.format}":
+        raise ConfigError(f"{target} does not end in .{how.format}: give another name, or another --format.")
+    if policy.about["engine"] == "envpool":
+        logger.warning("Trained with EnvPool and drawn with gymnasium, where the same seeds begin other episodes.")
+    stage = DrawnEnv(env or policy.about["env"], *how.size)
+    try:
+        _refuse_strangers(stage, policy, run)
+        first = (policy.about["seed"] if seed is None else seed) + FIRST_SEED
+        return _Film(stage, policy, how, first, progress).into(target)
+    finally:
+        stage.close()
+
+
+def _own_file(run: Path, which: str, form: str) -> Path:
+    """`videos/<which>.<form>` in the run's folder."""
+    checkpoint = find_checkpoint(run, which)
+    folder = run if run.is_dir() else checkpoint.parent.parent
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"{run} lies in no run's folder: say with --out where the video is to be written.")
+    name = which if run.is_dir() else checkpoint.stem
+    return folder / "videos" / f"{name}.{form}"
+
+
+def _refuse_strangers(stage: DrawnEnv, policy: Policy, run: str | Path) -> None:
+    if (stage.obs_dim, stage.act_dim) != (policy.about["obs_dim"], policy.about["act_dim"]):
+        raise CheckpointError(
+            f"{run} was trained on {policy.about['env']}, and {stage.name} has other observations or actions: give an "
+            "environment like the one it was trained on."
+        )
+
+
+class _Film:
+    """Plays the episodes and hands on every n-th picture, so that time in the video is the environment's own."""
+
+    def __init__(
+        self, stage: DrawnEnv, policy: Policy, how: VideoSettings, first_seed: int, progress: Progress
+    ) -> None:
+        self.stage, self.policy, self.how = stage, policy, how
+        self.first_seed, self.progress = first_seed, progress
+        wanted = how.fps or FASTEST[how.format]
+        self.every = max(math.ceil(stage.steps_per_second / wanted - 1e-6), 1)
+        self.fps = stage.steps_per_second / self.every
+        self.longest = max(round(how.seconds * stage.steps_per_second), 1) if how.seconds else None
+        self.returns: list[float] = []
+        self.lengths: list[int] = []
+        self.count = 0
+        self._refuse_length()
+
+    def into(self, target: Path) -> Video:
+        """Write the file: whole, or not at all."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        write = _write_mp4 if self.how.format == "mp4" else _write_gif
+        try:
+            with contextlib.closing(self._pictures()) as pictures:
+                write(temporary, pictures, self.fps)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return Video(target, self.returns, self.lengths, self.count, self.fps)
+
+    def _refuse_length(self) -> None:
+        """Refuse what is known to become too long, before anything is drawn."""
+        steps = [length for length in (self.longest, self.stage.longest) if length is not None]
+        limit, form = LONGEST[self.how.format], self.how.format
+        seconds = self.how.episodes * min(steps, default=0) / self.stage.steps_per_second
+        if seconds > limit:
+            raise ConfigError(
+                f"{self.how.episodes} episodes of {self.stage.name} can take {seconds:,.0f} s, and a video in {form} "
+                f"at most {limit:,.0f} s: ask for fewer --episodes, or set --seconds for each of them"
+                f"{', or --format mp4' if form == 'gif' else ''}."
+            )
+
+    def _pictures(self) -> Generator[Array, None, None]:
+        allowed = int(LONGEST[self.how.format] * self.fps)
+        for episode in range(self.how.episodes):
+            for picture in self._episode(episode):
+                if self.count >= allowed:
+                    logger.warning("The video is cut after %d s.", LONGEST[self.how.format])
+                    return
+                self.count += 1
+                yield picture
+
+    def _episode(self, episode: int) -> Iterator[Array]:
+        obs, total, step, over = self.stage.reset(self.first_seed + episode), 0.0, 0, False
+        self.returns.append(total)
+        self.lengths.append(step)
+        while not over:
+            if step % self.every == 0:
+                yield self._picture(episode, step, total)
+            obs, reward, over = self.stage.step(self.policy.agent.policy_action(obs).cpu().numpy())
+            total, step = total + reward, step + 1
+            self.returns[-1], self.lengths[-1] = total, step
+            over = over or step == self.longest
+        last = self._picture(episode, step, total)
+        yield from [last] * max(round(LAST_FRAME * self.fps), 1)
+
+    def _picture(self, episode: int, step: int, total: float) -> Array:
+        self.progress(episode, step, total)
+        picture = self.stage.picture()
+        picture = picture[: len(picture) // 2 * 2, : picture.shape[1] // 2 * 2]  # what H.264 can hold
+        if not self.how.overlay:
+            return np.ascontiguousarray(picture)
+        counted = f"episode {episode + 1} of {self.how.episodes}   " if self.how.episodes > 1 else ""
+        return labelled(picture, f"{counted}step {step:,}   return {total:,.1f}")
+
+
+def labelled(picture: Array, text: str) -> Array:
+    """The picture with a line of text in its upper left corner, on a dark band that keeps it readable."""
+    image = Image.fromarray(picture).convert("RGBA")
+    size = max(round(image.height / 24), 11)
+    font = ImageFont.load_default(size=size)
+    band = Image.new("RGBA", image.size, (0, 0, 0, 0))
+    draw = ImageDraw.Draw(band)
+    left, top, margin = size // 2, size // 2, size // 3
+    box = draw.textbbox((left + margin, top + margin), text, font=font)
+    draw.rounded_rectangle((left, top, box[2] + margin, box[3] + margin), radius=margin, fill=(20, 24, 32, 215))
+    draw.text((left + margin, top + margin), text, font=font, fill=(255, 255, 255, 255))
+    return np.asarray(Image.alpha_composite(image, band).convert("RGB"))
+
+
+def _write_mp4(path: Path, pictures: Iterator[Array], fps: float) -> None:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise ConfigError(
+            "An mp4 is written with imageio-ffmpeg, which is not installed: pip install 'minerva[video]', or ask for "
+            "--format gif."
+        ) from None
+    first = next(pictures)
+    size = (first.shape[1], first.shape[0])
+    options = ["-f", "mp4", "-movflags", "+faststart"]  # a browser begins before it has the whole file
+    writer = imageio_ffmpeg.write_frames(
+        str(path), size, fps=fps, quality=7, codec="libx264", macro_block_size=2, output_params=options
+    )
+    with contextlib.closing(writer):
+        writer.send(None)
+        writer.send(first)
+        for picture in pictures:
+            writer.send(picture)
+
+
+def _write_gif(path: Path, pictures: Iterator[Array], fps: float) -> None:
+    first = _quantized(next(pictures))
+    rest = (_quantized(picture) for picture in pictures)
+    duration = max(round(100 / fps), 2) * 10  # a GIF counts hundredths of a second, and browsers slow down below two
+    with open(path, "wb") as file:
+        first.save(file, format="GIF", save_all=True, append_images=rest, duration=duration, loop=0, optimize=False)
+
+
+def _quantized(picture: Array) -> Image.Image:
+    return Image.fromarray(picture).quantize(colors=128, dither=Image.Dither.NONE)

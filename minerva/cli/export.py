@@ -1,0 +1,56 @@
+"""`minerva export`: a policy as ONNX, in a folder to share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from minerva.cli.which import Which
+from minerva.runs.signals import raised_signals
+
+STOPPED = 3
+
+
+@dataclass(frozen=True)
+class ExportPolicy:
+    """Export a run's best policy as ONNX, normaliser and action scaling inside, with a model card and an example."""
+
+    run_dir: tyro.conf.Positional[Path]
+    """A run's folder, or a checkpoint file."""
+    which: Which
+    out: Path | None = None
+    """The folder to write; None: the folder `export` of the run."""
+    episodes: int = 100
+    """Episodes whose return stands on the model card."""
+    video: bool = True
+    """Add the run's video, or film one."""
+
+    def run(self) -> int:
+        """Export and say where it lies. Exit code 0, or 3 if a signal came: then nothing is left behind."""
+        from minerva.export.folder import export  # torch's exporter takes a second to import
+        from minerva.export.graph import OBSERVATIONS, TOLERANCE
+
+        console = Console(highlight=False)
+        try:
+            with raised_signals(), console.status("exporting, evaluating, filming"):
+                which = self.which.name
+                done = export(self.run_dir, which, out=self.out, episodes=self.episodes, video=self.video)
+        except KeyboardInterrupt:
+            console.print("stopped: nothing was exported.")
+            return STOPPED
+        low, high = done.score.interval
+        console.print(
+            f"checked on {OBSERVATIONS:,} observations: actions differ by {done.difference:.1e} of their range at most "
+            f"(allowed: {TOLERANCE:g})",
+            soft_wrap=True,
+        )
+        console.print(
+            f"return {done.score.mean:,.1f} ± {done.score.std:,.1f} over {len(done.score.returns)} episodes, IQM in "
+            f"[{low:,.1f}, {high:,.1f}]",
+            markup=False,
+            soft_wrap=True,
+        )
+        console.print(f"files: {', '.join(done.files)}", markup=False, soft_wrap=True)
+        console.print(f"export: {done.path}", markup=False, soft_wrap=True)
+        return 0

@@ -1,0 +1,28 @@
+"""Runs the policy in this folder. Needs numpy and onnxruntime; and, to play an episode, its environment."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession(Path(__file__).with_name("policy.onnx"), providers=["CPUExecutionProvider"])
+about = session.get_modelmeta().custom_metadata_map
+
+
+def act(observations: np.ndarray) -> np.ndarray:
+    """The environment's actions for observations as the environment gives them.  [B, O] -> [B, D]"""
+    return session.run(["actions"], {"observations": np.asarray(observations, np.float32)})[0]
+
+
+if __name__ == "__main__":
+    import gymnasium as gym
+
+    if about["env"].startswith("dm_control/"):
+        import shimmy  # noqa: F401  it makes dm_control's tasks known to gymnasium
+    env = gym.wrappers.FlattenObservation(gym.make(about["gymnasium_id"]))
+    observation, _ = env.reset(seed=0)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(act(observation[None])[0])
+        total, over = total + float(reward), terminated or truncated
+    print(f"{about['algo']} on {about['env']}: return {total:,.1f}")

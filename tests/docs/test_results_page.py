@@ -1,0 +1,111 @@
+"""The committed results page: what the generator makes of the committed results and grids, and nothing left out."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from minerva.cli.docs import results
+from minerva.cli.main import main
+from minerva.errors import ConfigError
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout as far as the page needs one."""
+    for name in ("benchmarks/results", "benchmarks/grids"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name)
+    for name in ("docs", "minerva"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mkdocs.yml").touch()
+    return tmp_path
+
+
+def rows(page: str, begin: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith(begin)]
+
+
+def test_the_committed_page_is_what_the_command_writes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(checkout)
+    assert main(["docs", "results"]) == 0
+    assert capsys.readouterr().out == "results: docs/results.md\n"
+    committed = (REPOSITORY / "docs" / "results.md").read_text()
+    assert (checkout / "docs" / "results.md").read_text() == committed, "run `minerva docs results` and commit the page"
+
+
+def test_every_raw_file_is_linked_to_and_every_link_leads_to_one(checkout: Path) -> None:
+    linked = re.findall(r"\]\(\.\./(benchmarks/results/[^)]+)\)", results(checkout, "../benchmarks/results"))
+    there = [path.relative_to(checkout).as_posix() for path in checkout.rglob("*_seed*.json")]
+    assert sorted(linked) == sorted(there)
+
+
+def test_every_cell_of_every_grid_has_its_row_and_its_command(checkout: Path) -> None:
+    page = results(checkout, "raw")
+    commands = re.findall(r"^minerva benchmark (benchmarks/grids/\w+\.toml) --algos (\S+) --envs (\S+)$", page, re.M)
+    assert len(set(commands)) == len(commands)
+    listed = page.split("## Protocols")[0]
+    assert len(re.findall(r"^\| [\w/-]+ at [\d.]+[kM] \|", listed, re.M)) == len(commands)
+    wanted = {f"dm_control/{task}" for task in ("walker/run", "hopper/stand", "ball_in_cup/catch")}
+    assert wanted < {env for _, algo, env in commands if algo.startswith("mpo-distributional")}
+
+
+def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
+    hopper = checkout / "benchmarks" / "results" / "ppo" / "Hopper-v5_seed0.json"
+    kept = json.loads(hopper.read_text())
+
+    def row() -> list[str]:
+        (found,) = rows(results(checkout, "raw"), "| Hopper-v5 at 1M | PPO |")
+        return found
+
+    for value, verdict in ((2_609.0, "**won** by 0%"), (2_000.0, "lost by 23%")):
+        for seed in range(5):
+            path = hopper.with_name(f"Hopper-v5_seed{seed}.json")
+            path.write_text(json.dumps({**kept, "seed": seed, "returns": [value]}))
+        assert row()[2:4] == [f"{value:,.0f} ± 0", f"{value:,.0f} [{value:,.0f}, {value:,.0f}]"]
+        assert row()[-1] == verdict
+    for seed in range(1, 5):
+        hopper.with_name(f"Hopper-v5_seed{seed}.json").unlink()
+    assert row()[3] == "one seed"
+    assert row()[4].endswith("and 4 *not run*")
+    hopper.unlink()
+    assert row()[2] == "*not run*"
+
+
+def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
+    sentence = "Mean of the 8 tasks, MPO: "
+    template = json.loads(next((checkout / "benchmarks/results/mpo").glob("*.json")).read_text())
+    page = results(checkout, "raw")
+    (line,) = [line for line in page.splitlines() if line.startswith(sentence)]
+    assert "Peers: 736 (MPO, DreamerV3 repository)" in line
+    tasks = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
+    for value, task in enumerate([*tasks.split(), "ball_in_cup/catch"]):
+        for seed in range(5):
+            made = {"preset": "auto", "label": "500k", "changed": {}, "steps": 500_000, "total_steps": 500_000}
+            made |= {"env": f"dm_control/{task}", "seed": seed, "returns": [700.0 + 10 * value]}
+            path = checkout / "benchmarks/results/mpo" / f"{task.replace('/', '-')}_500k_seed{seed}.json"
+            path.write_text(json.dumps({**template, **made}))
+    (line,) = [line for line in results(checkout, "raw").splitlines() if line.startswith(sentence)]
+    assert line.startswith(f"{sentence}735, lost. Peers: 736")
+
+
+def test_what_belongs_to_no_grid_is_not_left_out(checkout: Path) -> None:
+    assert "## Other results" not in results(checkout, "raw")
+    template = checkout / "benchmarks/results/ppo/Hopper-v5_seed0.json"
+    kept = {**json.loads(template.read_text()), "env": "Swimmer-v5"}
+    template.with_name("Swimmer-v5_seed0.json").write_text(json.dumps(kept))
+    page = results(checkout, "raw")
+    (row,) = rows(page.split("## Other results")[1], "| Swimmer-v5 at 1M | PPO |")
+    assert row[5] == "282 ± 10 (PPO, Stable-Baselines3 zoo, one run)"
+
+
+def test_a_file_of_another_experiment_is_refused(checkout: Path) -> None:
+    path = checkout / "benchmarks/results/vmpo/HalfCheetah-v5_seed0.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "changed": {"gamma": 0.5}}))
+    with pytest.raises(ConfigError, match="the result of another experiment"):
+        results(checkout, "raw")
