@@ -3,10 +3,12 @@
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,18 @@ def test_no_process_is_left_two_seconds_after_the_parent_was_killed() -> None:
     while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in workers)
+
+
+def test_a_process_whose_parent_wants_nothing_any_more_leaves_without_a_word() -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "minerva.envs.worker", str(theirs.fileno()), str(os.getpid())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+    theirs.close()
+    connection = Connection(ours.detach())
+    connection.send(("make", ("Pendulum-v1", 1, 0)))
+    connection.close()  # it cannot even say that it has made them
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0
 
 
 def _alive(pid: int) -> bool:
