@@ -80,7 +80,8 @@ def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
 def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
     names = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
     tasks = [f"dm_control/{name}" for name in (*names.split(), "ball_in_cup/catch")]
-    grid = f'# Eight\ntotal_steps = 500_000\nseeds = 1\nresults = "../results"\nenvs = {json.dumps(tasks)}\n[entries.mpo]\n'
+    head = '# Eight\ntotal_steps = 500_000\nseeds = 1\nresults = "../results"\n'
+    grid = f"{head}envs = {json.dumps(tasks)}\n[entries.mpo]\n"
     shutil.rmtree(checkout / "benchmarks" / "grids")
     (checkout / "benchmarks" / "grids").mkdir()
     (checkout / "benchmarks" / "grids" / "eight.toml").write_text(grid)
