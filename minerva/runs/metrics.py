@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from minerva.runs import files
 from minerva.runs.folder import RunFolder
+from minerva.runs.layout import custom_scalars
 from minerva.utils.wandb_utils import log_wandb
 
 logger = logging.getLogger("minerva")
@@ -40,6 +41,7 @@ class MetricsWriter:
         self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
         self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
         self._tensorboard = SummaryWriter(str(folder.tensorboard))
+        self._tensorboard.add_custom_scalars(custom_scalars(folder.algo))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row of numbers."""
