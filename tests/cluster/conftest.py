@@ -6,4 +6,4 @@ import secrets
 # before Ray is imported, which reads them once
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-os.environ["RAY_worker_niceness"] = "0"  # runs are as important here as what else this machine does
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray spells it so
