@@ -265,7 +265,10 @@ class Run:
         wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
         if wandb:
             stack.callback(finish_wandb)
-        self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
+        try:
+            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
+        except OSError as error:
+            raise self.folder.unwritable(error) from None
         self._evaluations = [float(np.mean(row["returns"])) for row in read_rows(self.folder.evaluations)]
         quiet = settings.quiet or self._given_signals is not None  # a population has a view of its own
         self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, quiet))
