@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minerva.benchmark.files import Files, is_locked
+from minerva.benchmark.files import Files
 from minerva.benchmark.local import begin, end
 from minerva.benchmark.tasks import Task
-from minerva.cluster.engine import ray
+from minerva.cluster.engine import RELEASE, ray, wait_until_released
 from minerva.errors import ConfigError
 
 ATTEMPTS = 5
@@ -17,8 +17,6 @@ ATTEMPTS = 5
 WRONG_INPUT = 2
 """The exit code that no other node would change."""
 POLL = 0.2
-RELEASE = 60.0
-"""Seconds that a task waits for the folders of its runs: on a node that was cut off they may still be being closed."""
 
 
 class RayExecutor:
@@ -97,9 +95,7 @@ class AttemptFailedError(Exception):
 
 def attempt(task: Task, folders: list[Path]) -> int:
     """On a node: run the command to its end. Cancelled, or left alone by its node, it stops where it can go on."""
-    released = time.monotonic() + RELEASE
-    while any(map(is_locked, folders)) and time.monotonic() < released:
-        time.sleep(POLL)
+    wait_until_released(folders)
     process = begin((sys.executable, *task.command[1:]), task.log, threads=1)
     try:
         while process.poll() is None:
