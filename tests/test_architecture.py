@@ -158,6 +158,7 @@ ONLY_IN = {
     "shimmy": "envs.* export.run_policy",
     "wandb": "utils.wandb_utils",
     "ray": "cluster.*",
+    "optuna": "cluster.*",
 }
 
 MEET_ENVIRONMENTS = """

@@ -17,6 +17,7 @@ from minerva.errors import TrainingError
 from minerva.runs import files
 from minerva.runs.events import NAME, EventsFile
 from minerva.runs.folder import RunFolder
+from minerva.runs.layout import custom_scalars
 from minerva.utils.wandb_utils import log_wandb
 
 logger = logging.getLogger("minerva")
@@ -40,6 +41,7 @@ class MetricsWriter:
         self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
         self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
         self._tensorboard = EventsFile(folder.tensorboard)
+        self._tensorboard.arrange(custom_scalars(folder.algo))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row of numbers."""
@@ -108,6 +110,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             if isinstance(row, dict):
                 rows.append(row)
     return rows
+
+
+def evaluation_means(path: Path) -> list[float]:
+    """The mean return of each evaluation in an evaluations.jsonl."""
+    means = []
+    for row in read_rows(path):
+        with contextlib.suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
+            means.append(math.fsum(row["returns"]) / len(row["returns"]))
+    return means
 
 
 def _finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -17,7 +17,6 @@ from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Agent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
-from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.tree import Tree
 
@@ -50,7 +49,6 @@ class OnPolicyTrainer(Trainer):
     """Rollouts of `rollout_steps` in `num_envs` environments, each learned from once."""
 
     agent: Agent
-    health: Health | None = None
 
     def __init__(
         self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"

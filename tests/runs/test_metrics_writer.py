@@ -13,7 +13,7 @@ from minerva.errors import TrainingError
 from minerva.runs import metrics
 from minerva.runs.events import EventsFile
 from minerva.runs.folder import RunFolder
-from minerva.runs.metrics import MetricsWriter, read_rows
+from minerva.runs.metrics import MetricsWriter, evaluation_means, read_rows
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ def test_going_on_from_a_checkpoint_forgets_what_came_after_it(folder: RunFolder
     events.Reload()
     assert sorted((event.step, event.value) for event in events.Scalars("losses/x")) == expected
     raw = [event for path in sorted(folder.tensorboard.iterdir()) for event in EventFileLoader(str(path)).Load()]
-    assert sorted(event.step for event in raw if event.HasField("summary")) == list(range(9))  # not hidden: not there
+    rows = [event for event in raw if event.HasField("summary") and event.summary.value[0].tag == "losses/x"]
+    assert sorted(event.step for event in rows) == list(range(9))  # not hidden: not there
 
 
 def test_each_row_is_on_disk_when_it_is_written(folder: RunFolder) -> None:
@@ -90,6 +91,12 @@ def test_a_line_that_was_cut_off_is_left_out(folder: RunFolder) -> None:
 def test_what_is_no_row_is_left_out(folder: RunFolder) -> None:
     folder.metrics.write_bytes(b'{"step": 1}\n\xff\x00\xfe\n[2]\nnull\n' + b"[" * 100_000 + b'\n{"step": 3}\n')
     assert read_rows(folder.metrics) == [{"step": 1}, {"step": 3}]
+
+
+def test_evaluations_that_are_none_are_left_out(folder: RunFolder) -> None:
+    rows = ['{"returns": [1.0, 2.0]}', '{"returns": []}', '{"returns": ["x"]}', '{"returns": 3}', "{}", "[]"]
+    folder.evaluations.write_text("\n".join(rows))
+    assert evaluation_means(folder.evaluations) == [1.5]
 
 
 def test_a_log_that_lost_its_end_is_named_and_goes_on_with_a_line_of_its_own(

@@ -6,12 +6,21 @@ from typing import Any
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.networks import ActorCritic
+from minerva.runs.glance import Gauge, gauge
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 
 Agent = ActorCritic
 """The actor-critic network, under the name that CleanRL made familiar."""
+
+GAUGES = (
+    gauge("KL", "losses/approx_kl", high=0.05),
+    gauge("clipped", "losses/clipfrac", high=0.4),
+    gauge("explained variance", "losses/explained_variance"),
+    gauge("entropy", "losses/entropy"),
+)
+"""What a running run shows; PPO has no constraint to keep, but steps that are too long show in these."""
 
 
 class PPOTrainer(OnPolicyTrainer):
@@ -47,3 +56,8 @@ class PPOTrainer(OnPolicyTrainer):
         )
         super().__init__(env_id, seed, device, config, engine)
         self.agent: PPOAgent = PPOAgent(self.envs.obs_dim, self.envs.act_dim, config, seed=seed, device=self.device)
+
+    @property
+    def gauges(self) -> Sequence[Gauge]:
+        """See `Trainer`."""
+        return GAUGES
