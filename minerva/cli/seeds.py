@@ -1,5 +1,6 @@
 """`minerva train --seeds`: several seeds, or several values of a hyperparameter, in one process."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,11 @@ class Seeds:
         """Where each is written to."""
         return seed_folders(self.algo, env, self.numbers, out_dir, run_dir)
 
-    def conclude(self, console: Console, results: Sequence[Result]) -> None:
-        """A line for each, and the mean. The last lines are `run: <folder>`, as for one run."""
+    def conclude(self, console: Console, results: Sequence[Result], in_place: bool) -> None:
+        """A line for each, and the mean. The last lines are `run: <folder>`, as for one run.
+
+        `in_place`: the same command would find the folders again.
+        """
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("seed", *self.varied, "steps", "random", "before", "after", "best"):
             table.add_column(heading, justify="right")
@@ -53,8 +57,15 @@ class Seeds:
         if len(after) > 1:
             spread = float(np.std(after, ddof=1))
             console.print(f"after training, over seeds: {np.mean(after):,.1f} ± {spread:,.1f}")
-        if not all(result.finished for result in results):
-            console.print("stopped; checkpoints are written. To go on, give the same command with --run-dir.")
+        stopped = [result for result in results if not result.finished]
+        if stopped and in_place:
+            console.print("stopped; checkpoints are written. To go on, give the same command again.")
+        elif stopped:
+            console.print("stopped; checkpoints are written. To go on, one by one:")
+            for result in stopped:
+                command = f"  minerva train --resume {shlex.quote(str(result.folder))}"
+                console.print(command, markup=False, soft_wrap=True)
+            console.print("(with --run-dir FOLDER from the start, the same command goes on with all at once)")
         for result in results:
             console.print(f"run: {result.folder}", markup=False, soft_wrap=True)
 

@@ -124,7 +124,7 @@ class TrainCommand:
         _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.engine)
         results = population.train(options.total_steps, folders, **settings)
         with ignored_signals():
-            seeds.conclude(console, results)
+            seeds.conclude(console, results, in_place=options.run_dir is not None)
         return 0 if all(result.finished for result in results) else 3
 
 

@@ -102,6 +102,8 @@ class _Compiled:
             if self.call is self.plain:
                 raise
             reason = first_line(error)
-            logger.warning("torch.compile is not usable here (%s); going on eagerly with the same results", reason)
+            logger.warning(
+                "torch.compile is not usable here (%s); going on eagerly: slower, and other last digits", reason
+            )
             self.call = self.plain
             return self.plain(*inputs)

@@ -21,6 +21,10 @@ ASSETS = ("mesh_", "skin_", "tex_", "bvh_", "oct_")
 """Fields of mjModel, by prefix, that hold shapes and pictures read from files: large, and constant."""
 
 
+ISLANDS = ("dof_island", "tree_island", "map_dof2idof", "map_idof2dof")
+"""Arrays of mjData that only mean something together with the contacts of the last step, and are made anew in each."""
+
+
 class Simulation:
     """Takes and restores the state of one model and its data. Made before the first reset: see `self.made`."""
 
@@ -35,7 +39,7 @@ class Simulation:
         self._views = {name: value for name, value in _numbers(model) if isinstance(value, np.ndarray)}
         self._bits = {name: value.tobytes() for name, value in self.made.items()}
         fresh = mujoco.MjData(model)  # no contacts yet: arrays whose length depends on them are empty
-        self._fixed = [name for name, value in _arrays(fresh) if value.size]
+        self._fixed = [name for name, value in _arrays(fresh) if value.size and name not in ISLANDS]
         self._flags = [name for name in dir(fresh) if name.startswith("flg_")]
         self._kind = mujoco.mjtState.mjSTATE_INTEGRATION
 

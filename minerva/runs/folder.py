@@ -156,10 +156,15 @@ def provenance() -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
     return {
-        "versions": versions | {"torch_threads": torch.get_num_threads()},
+        "versions": versions | {"torch_threads": torch.get_num_threads(), "instructions": _instructions()},
         "commit": _commit(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _instructions() -> str:
+    """Which of a processor's instructions PyTorch uses: others add up in another order."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _commit() -> str | None:

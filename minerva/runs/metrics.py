@@ -112,5 +112,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def evaluation_means(path: Path) -> list[float]:
+    """The mean return of each evaluation in an evaluations.jsonl."""
+    means = []
+    for row in read_rows(path):
+        with contextlib.suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
+            means.append(math.fsum(row["returns"]) / len(row["returns"]))
+    return means
+
+
 def _finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -23,7 +23,7 @@ from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.glance import Glance
-from minerva.runs.metrics import Lengths, MetricsWriter, read_rows
+from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
 from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
 from minerva.runs.store import CheckpointStore, Found
@@ -269,7 +269,7 @@ class Run:
             self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
         except OSError as error:
             raise self.folder.unwritable(error) from None
-        self._evaluations = [float(np.mean(row["returns"])) for row in read_rows(self.folder.evaluations)]
+        self._evaluations = evaluation_means(self.folder.evaluations)
         quiet = settings.quiet or self._given_signals is not None  # a population has a view of its own
         self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, quiet))
 

@@ -104,6 +104,22 @@ def test_a_snapshot_is_taken_without_a_trace_and_can_be_used_again() -> None:
         assert future(env, 50) == first
 
 
+@pytest.mark.parametrize("name", ["HalfCheetah-v5", "Ant-v5"])  # with one leg or none on the ground
+def test_a_snapshot_of_what_was_restored_is_the_snapshot(name: str) -> None:
+    (env, snapshots), (other, others) = make(name), make(name)
+    env.reset(seed=0)
+    other.reset(seed=1)
+    for step in range(60):
+        future(env, 1, seed=step)
+        taken = snapshots.take()
+        others.restore(taken)
+        assert same_snapshot(others.take(), taken)
+
+
+def same_snapshot(one: Snapshot, other: Snapshot) -> bool:
+    return one.values == other.values and one.data.tobytes() == other.data.tobytes()
+
+
 def test_a_snapshot_is_json_and_bytes() -> None:
     snapshot, _ = taken("Reacher-v5", after=1)
     assert isinstance(json.loads(snapshot.values), dict)

@@ -77,6 +77,7 @@ def _noticed(algo: str, place: Path, path: Path, needed: bool) -> str:
         return "not noticed" if _readable(path) else ""
     heard = _Heard()
     logger = logging.getLogger("minerva")
+    logger.propagate = False  # a thousand warnings are heard here and not printed
     logger.addHandler(heard)
     try:
         found = CheckpointStore(RunFolder(place, algo)).newest()

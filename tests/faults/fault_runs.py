@@ -24,7 +24,7 @@ for maker in (fault_envs.hopper, fault_envs.cheetah, fault_envs.reacher):
     maker().close()  # imports their simulators here, and not in every process anew
 
 Hook = Callable[[str, Path], None]
-PATIENCE = 300.0
+PATIENCE = 1800.0
 PIECES = 1 << 12
 """Bytes written at once, so that a kill falls into the midst of a file, too."""
 

@@ -13,7 +13,7 @@ from minerva.errors import TrainingError
 from minerva.runs import metrics
 from minerva.runs.events import EventsFile
 from minerva.runs.folder import RunFolder
-from minerva.runs.metrics import MetricsWriter, read_rows
+from minerva.runs.metrics import MetricsWriter, evaluation_means, read_rows
 
 
 @pytest.fixture
@@ -91,6 +91,12 @@ def test_a_line_that_was_cut_off_is_left_out(folder: RunFolder) -> None:
 def test_what_is_no_row_is_left_out(folder: RunFolder) -> None:
     folder.metrics.write_bytes(b'{"step": 1}\n\xff\x00\xfe\n[2]\nnull\n' + b"[" * 100_000 + b'\n{"step": 3}\n')
     assert read_rows(folder.metrics) == [{"step": 1}, {"step": 3}]
+
+
+def test_evaluations_that_are_none_are_left_out(folder: RunFolder) -> None:
+    rows = ['{"returns": [1.0, 2.0]}', '{"returns": []}', '{"returns": ["x"]}', '{"returns": 3}', "{}", "[]"]
+    folder.evaluations.write_text("\n".join(rows))
+    assert evaluation_means(folder.evaluations) == [1.5]
 
 
 def test_a_log_that_lost_its_end_is_named_and_goes_on_with_a_line_of_its_own(
