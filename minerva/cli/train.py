@@ -29,6 +29,7 @@ from minerva.runs.run import Result
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import PREFIXES, config_class
+from minerva.utils.processes import launched
 
 DEFAULT_ENV = "Pendulum-v1"
 
@@ -101,19 +102,24 @@ class TrainCommand:
         }
         if options.seeds is not None or options.vary is not None:
             return self._run_seeds(Seeds(algo, config, options.seeds, options.seed, options.vary or ""), settings)
+        processes = launched(options.device)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
-        trainer = make_trainer(*made_of)
+        trainer = make_trainer(*made_of, processes)
         folder = _folder(algo, options)
-        console = Console(highlight=False)
-        _announce(console, algo, options, config, trainer.envs.engine)
+        console = Console(highlight=False, quiet=processes.rank > 0)
+        _announce(console, algo, options, config, trainer.envs.engine, processes.count)
         result = trainer.train(options.total_steps, folder, **settings)
+        processes.part()
         with ignored_signals():  # the run is over and written: what is left is to tell of it
-            _conclude(console, algo, options.env, result)
+            if processes.rank == 0:
+                _conclude(console, algo, options.env, result)
         return 0 if result.finished else 3
 
     def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
         """The same for a population."""
         options = self.run_options
+        if launched(options.device).count > 1:
+            raise ConfigError("Seeds are trained together by one process: start them without torchrun.")
         if options.resume is not None:
             raise ConfigError(
                 "--resume goes on with one run. Seeds that were trained together go on with the same --run-dir."
@@ -227,9 +233,12 @@ def _without_checks(config: Any) -> Any:
     return dataclass(frozen=True)(type(config.__name__, (config,), body))
 
 
-def _announce(console: Console, algo: str, options: RunOptions, config: Config, engine: str) -> None:
+def _announce(
+    console: Console, algo: str, options: RunOptions, config: Config, engine: str, processes: int = 1
+) -> None:
     """What is about to happen, with every setting."""
-    budget = f"{options.total_steps:,} steps on {options.device}, stepped by {engine}"
+    many = f" of {processes} processes" if processes > 1 else ""
+    budget = f"{options.total_steps:,} steps on {options.device}{many}, stepped by {engine}"
     seeds = f"seed {options.seed}" if options.seeds is None else f"seeds {options.seeds} together"
     console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {seeds}, {budget}", soft_wrap=True)
     settings = config.to_dict()

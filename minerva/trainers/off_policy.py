@@ -21,7 +21,8 @@ from minerva.trainers.agent import Array, OffPolicyAgent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
-from minerva.utils.tree import Tree
+from minerva.utils.processes import ALONE, Processes
+from minerva.utils.tree import Tree, mapped
 
 REPORT_EVERY = 1_000
 """Environment steps between reports: fetching metrics more often would stall the device for nothing."""
@@ -35,9 +36,15 @@ class OffPolicyTrainer(Trainer):
     health: Health
 
     def __init__(
-        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+        self,
+        env: EnvLike,
+        seed: int,
+        device: str,
+        config: Any,
+        engine: EngineName | VectorEnv = "auto",
+        processes: Processes = ALONE,
     ) -> None:
-        super().__init__(env, seed, device, config, config.num_envs, engine)
+        super().__init__(env, seed, device, config, engine, processes)
         self.row: dict[str, float] = {}
         """Metrics of the last update: a run that goes on may report before its next one."""
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
@@ -45,7 +52,8 @@ class OffPolicyTrainer(Trainer):
     @classmethod
     def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
         """Act, learn, step, report."""
-        first, by = trainers[0], trainers[0].num_envs
+        first, by = trainers[0], trainers[0].config.num_envs
+        sizes = [trainer.share.batch_size for trainer in trainers]
         stack, writer = first._stack(trainers, runs)
         hyper = stack.hyper()
         for _ in runs.steps(by):
@@ -56,7 +64,7 @@ class OffPolicyTrainer(Trainer):
                 obs = envs.obs
                 done = first._actions(trainers, stack, obs, step)
                 for _ in range(first.updates(step + by) - first.updates(step)):
-                    starts = [trainer.replay.starts(trainer.config.batch_size) for trainer in trainers]
+                    starts = [trainer.replay.starts(size) for trainer, size in zip(trainers, sizes, strict=True)]
                     stack.learn(stack.gathered(starts), hyper)
                 note(_stepped(envs, writer, obs, done), trainers)
                 step += by
@@ -69,16 +77,17 @@ class OffPolicyTrainer(Trainer):
 
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
-        if self.updates(total_steps // self.num_envs * self.num_envs) < 1:
+        by = self.config.num_envs
+        if self.updates(total_steps // by * by) < 1:
             raise ConfigError(
-                f"total_steps is {total_steps}, and with num_envs {self.num_envs}, update_after "
+                f"total_steps is {total_steps}, and with num_envs {by}, update_after "
                 f"{self.config.update_after} and updates_per_step {self.config.updates_per_step} that leaves no "
                 "update: raise total_steps or lower update_after."
             )
 
     def updates(self, step: int) -> int:
         """How many updates belong to the first `step` steps: a function of the step, so nothing can drift."""
-        before = max(self.config.update_after, self.num_envs)  # the first step has nothing to learn from
+        before = max(self.config.update_after, self.config.num_envs)  # the first step has nothing to learn from
         return max(step - before, 0) * self.rate.numerator // self.rate.denominator
 
     @property
@@ -126,7 +135,8 @@ class OffPolicyTrainer(Trainer):
     def _actions(self, trainers: Sequence[Self], stack: Stack, obs: Array, step: int) -> dict[str, Array]:
         """Actions for all environments; at random before learning starts, if the config says so."""
         if step < self.config.update_after and self.config.warmup == "random":
-            return stack.act_with([trainer.agent.sample_uniform((self.num_envs,)) for trainer in trainers])
+            drawn = [trainer.agent.sample_uniform((self.config.num_envs,)) for trainer in trainers]
+            return stack.act_with([mapped(self.processes.own, actions) for actions in drawn])
         return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
 
     def _metrics(self, step: int) -> dict[str, float]:
@@ -134,7 +144,7 @@ class OffPolicyTrainer(Trainer):
             return {}
         self.health(self.row)
         counts = {"train/updates": self.updates(step), "train/skipped_updates": self.agent.skipped}
-        return {**self.row, **counts, "train/replay": len(self.replay)}
+        return {**self.row, **counts, "train/replay": len(self.replay) * self.processes.count}
 
 
 def _stepped(envs: VectorEnv, writer: Writer, obs: Array, done: dict[str, Array]) -> list[Episode]:
