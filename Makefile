@@ -31,7 +31,7 @@ $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva and its development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,export,docs,dev]"
+	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,export,cluster,docs,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use

@@ -80,7 +80,7 @@ LAYERS = [
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
     "trainers.stack",
-    "runs.run runs.together runs.trainable",
+    "runs.run runs.together runs.trainable runs.distributed",
     "evaluation",
     "trainers.*.agent",
     "trainers.*.*",
@@ -158,11 +158,12 @@ ONLY_IN = {
     "shimmy": "envs.* export.run_policy",
     "wandb": "utils.wandb_utils",
     "ray": "cluster.*",
+    "optuna": "cluster.*",
 }
 
 MEET_ENVIRONMENTS = """
     cli.* cluster.* benchmark.* export.* api analysis.* evaluation envs.* runs.run runs.together runs.trainable
-    trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
+    runs.distributed trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 
 

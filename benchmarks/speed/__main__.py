@@ -35,7 +35,7 @@ console = Console(highlight=False, soft_wrap=True)
 class Options:
     """What to measure, and for how long."""
 
-    cases: tyro.conf.Positional[tuple[Literal["ppo", "updates", "envs", "width", "memory"], ...]] = ()
+    cases: tyro.conf.Positional[tuple[Literal["ppo", "updates", "seeds", "envs", "width", "memory"], ...]] = ()
     """Which cases; none: all."""
     env: str = "HalfCheetah-v5"
     """Environment."""
@@ -66,6 +66,20 @@ def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
             modes["bfloat16"] = {"compile": "auto", "bfloat16": True}
         entries = [Entry(name, f"{CONTESTANTS}:{algo}_update", mode) for name, mode in modes.items()]
         results.append(_raced(f"{algo} update, updates/s", entries, options))
+    return results
+
+
+def seeds_together(options: Options) -> list[dict[str, Any]]:
+    """PPO by Minerva: four seeds in one process against one, steps of all seeds, on the engine that `auto` chooses."""
+    engine = "gymnasium" if obstacle(options.env) else "envpool"
+    results = []
+    for num_envs in (1, 8):
+        entries = [
+            Entry(name, f"{CONTESTANTS}:minerva_ppo", {"num_envs": num_envs, "seeds": seeds, "engine": engine})
+            for name, seeds in (("4 seeds", 4), ("1 seed", 1))
+        ]
+        what = f"PPO, {num_envs} env(s) each on {engine}, environment steps/s"
+        results.append(_raced(what, _on(options.env, entries), options))
     return results
 
 
@@ -105,6 +119,7 @@ def replay_memory(options: Options) -> list[dict[str, Any]]:
 CASES: dict[str, Callable[[Options], list[dict[str, Any]]]] = {
     "ppo": ppo_against_peers,
     "updates": compiled_against_eager,
+    "seeds": seeds_together,
     "envs": more_environments,
     "width": wider_networks,
     "memory": replay_memory,

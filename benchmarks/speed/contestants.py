@@ -16,12 +16,12 @@ STEPS, MINIBATCH, EPOCHS, RATE = 2048, 64, 10, 3e-4
 
 
 class Unwatched:
-    """A run without folder, evaluations and checkpoints: the loop's reports go to the gate."""
+    """Runs without folders, evaluations and checkpoints: the loop's reports go to the gate, steps of all seeds."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, seeds: int = 1) -> None:
         from minerva.runs.run import RunSettings
 
-        self.gate, self.settings = gate, RunSettings(quiet=True)
+        self.gate, self.seeds, self.settings = gate, seeds, RunSettings(quiet=True)
         self.step, self.total_steps, self.eval_every, self.interrupted = 0, EVER, EVER, False
 
     def steps(self, by: int) -> Iterator[int]:
@@ -30,17 +30,25 @@ class Unwatched:
 
     def report(self, step: int, metrics: Any, episodes: Any) -> None:
         self.step = step
-        self.gate(step)
+        self.gate(step * self.seeds)
 
 
-def minerva_ppo(env: str, num_envs: int, gate: Gate, engine: Any = "gymnasium", width: int = 64) -> None:
+def minerva_ppo(
+    env: str, num_envs: int, gate: Gate, engine: Any = "gymnasium", width: int = 64, seeds: int = 1
+) -> None:
+    from minerva.envs.vector import Joined
     from minerva.trainers.ppo.trainer import PPOTrainer
 
     sizes = (width, width)
     settings = {"policy_lr": RATE, "minibatch_size": MINIBATCH, "update_epochs": EPOCHS, "target_kl": None}
-    trainer = PPOTrainer(env, 0, "cpu", sizes, sizes, STEPS // num_envs, engine=engine, num_envs=num_envs, **settings)
-    trainer.envs.reset(list(range(num_envs)))
-    trainer.loop([trainer], trainer.envs, Unwatched(gate))  # type: ignore[arg-type]
+    shape = (sizes, sizes, STEPS // num_envs)
+    trainers = [
+        PPOTrainer(env, seed, "cpu", *shape, engine=engine, num_envs=num_envs, **settings) for seed in range(seeds)
+    ]
+    for trainer in trainers:
+        trainer.envs.reset(trainer.env_seeds(0))
+    envs = Joined([trainer.envs for trainer in trainers]) if seeds > 1 else trainers[0].envs
+    PPOTrainer.loop(trainers, envs, Unwatched(gate, seeds))  # type: ignore[arg-type]
 
 
 def sb3_ppo(env: str, num_envs: int, gate: Gate) -> None:

@@ -14,6 +14,7 @@ from minerva.analysis.comparison import short
 
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 10, 38
+NAME_HEIGHT = 12
 COLOURS = 10
 """As many as the style sheet has; an eleventh entry is dashed in the first one's colour."""
 
@@ -34,10 +35,11 @@ class Line:
 
 
 class Level(NamedTuple):
-    """A dashed line across the chart."""
+    """A dashed line across the chart; its brief name is written where the whole one would overlap a neighbour's."""
 
     value: float
     name: str
+    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def figure(chart: Chart) -> str:
         f'<figure class="chart" data-chart="{values}"><figcaption><strong>{title}</strong>{note}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(_summary(chart))}">'
         f"{_frame(chart, x, y)}{''.join(_line(line, x, y) for line in chart.lines)}"
-        f"{''.join(_level(level, y) for level in chart.levels)}</svg></figure>"
+        f"{_levels(chart.levels, y)}</svg></figure>"
     )
 
 
@@ -112,9 +114,8 @@ def colour(entry: int) -> str:
 
 def _axes(chart: Chart) -> tuple[Axis, Axis]:
     x = np.concatenate([line.x for line in chart.lines])
-    parts = [part for line in chart.lines for part in (line.y, line.low, line.high) if part is not None]
-    parts += [seed for line in chart.lines for _, seed in line.seeds] + [np.array([at for at, _ in chart.levels])]
-    y = np.concatenate(parts)
+    levels = np.array([level.value for level in chart.levels])
+    y = np.concatenate([*(part for line in chart.lines for part in _drawn(line)), levels])
     if chart.log:
         y = y[y > 0]
     low, high = chart.y_range or _padded(float(y.min()), float(y.max()), chart.log)
@@ -137,11 +138,8 @@ def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
 
 
 def _frame(chart: Chart, x: Axis, y: Axis) -> str:
-    parts = []
-    for tick, place in zip(y.ticks(5), y.place(y.ticks(5)), strict=True):
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{place + 3.5:.1f}" text-anchor="end">{_tick(tick)}</text>')
-    ticks = x.ticks(4)
+    parts = [f'<g class="y-ticks">{"".join(_y_tick(tick, float(y.place(tick))) for tick in y.ticks(5))}</g>']
+    ticks = x.ticks(5)
     for tick, place in zip(ticks, x.place(ticks), strict=True):
         anchor = "end" if place > WIDTH - RIGHT - 12 else "middle"
         text = f"{tick:.4g}" if chart.x_numbers else short(tick)
@@ -155,19 +153,36 @@ def _frame(chart: Chart, x: Axis, y: Axis) -> str:
     return "".join(parts)
 
 
+def _y_tick(value: float, place: float) -> str:
+    line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
+    return f'{line}<text class="tick" x="{LEFT - 6}" y="{place + 3.5:.1f}" text-anchor="end">{_tick(value)}</text>'
+
+
 def _tick(value: float) -> str:
     if value == 0:
         return "0"
     return short(value) if abs(value) >= 1000 else f"{value:.3g}".replace("e-0", "e-")
 
 
-def _level(level: Level, y: Axis) -> str:
+def _levels(levels: Sequence[Level], y: Axis) -> str:
+    """Lines with their names, those of near neighbours in one place."""
+    rows: list[list[Level]] = []
+    for level in sorted(levels, reverse=True):
+        near = rows and float(y.place(level.value)) - float(y.place(rows[-1][-1].value)) < NAME_HEIGHT
+        rows[-1].append(level) if near else rows.append([level])
+    parts = []
+    for row in rows:
+        name = row[0].name if len(row) == 1 else ", ".join(level.brief for level in row)
+        parts += [_level(level, name if level is row[0] else "", y) for level in row]
+    return "".join(parts)
+
+
+def _level(level: Level, name: str, y: Axis) -> str:
     place = float(y.place(level.value))
-    if not min(y.start, y.end) <= place <= max(y.start, y.end):
-        return ""
     right, up = WIDTH - RIGHT, place - 4  # the name stands on the left, where curves are still low
-    text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(level.name)}</text>'
-    return f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>{text}'
+    text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(name)}</text>' if name else ""
+    line = f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>'
+    return f'<g class="level-group" data-value="{level.value}">{line}{text}</g>'
 
 
 def _line(line: Line, x: Axis, y: Axis) -> str:
@@ -198,10 +213,17 @@ def _for_hovering(chart: Chart, x: Axis, y: Axis) -> dict[str, Any]:
             "y": _digits(line.y),
             "low": None if line.low is None else _digits(line.low),
             "high": None if line.high is None else _digits(line.high),
+            "range": [min(float(part.min()) for part in _drawn(line)), max(float(part.max()) for part in _drawn(line))],
         }
         for line in chart.lines
     ]
-    return {"x": x._asdict(), "y": y._asdict(), "xName": chart.x_name, "steps": not chart.x_numbers, "lines": lines}
+    axes = {"x": x._asdict(), "y": y._asdict(), "fixed": chart.log or chart.y_range is not None}
+    return {**axes, "xName": chart.x_name, "steps": not chart.x_numbers, "lines": lines}
+
+
+def _drawn(line: Line) -> list[Values]:
+    """All heights that a line, its band and its seeds reach."""
+    return [part for part in (line.y, line.low, line.high, *(seed for _, seed in line.seeds)) if part is not None]
 
 
 def _digits(values: Values) -> list[float]:

@@ -30,6 +30,11 @@ class Task(NamedTuple):
         """As it is shown."""
         return f"{self.env.removeprefix('dm_control/')} at {short(self.budget)}"
 
+    @property
+    def suite(self) -> str:
+        """What an id such as dm_control/walker/run begins with; empty for gymnasium's own."""
+        return self.env.partition("/")[0] if "/" in self.env else ""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -101,7 +106,7 @@ class Cell:
 
 
 class Group(NamedTuple):
-    """Tasks that the same entries were all run on: what may be averaged over tasks."""
+    """Tasks of one suite and budget that the same entries were all run on: what may be averaged over tasks."""
 
     entries: tuple[str, ...]
     tasks: tuple[Task, ...]
@@ -127,12 +132,12 @@ class Comparison:
 
     def groups(self) -> list[Group]:
         """Where there is something to compare: several seeds each, of two entries or more, or on two tasks or more."""
-        tasks: dict[tuple[str, ...], list[Task]] = {}
+        found: dict[tuple[tuple[str, ...], str, int], list[Task]] = {}
         for task in self.tasks:
             entries = tuple(cell.entry for cell in self.of(task) if len(cell.records) > 1)
-            tasks.setdefault(entries, []).append(task)
-        found = [Group(entries, tuple(members)) for entries, members in tasks.items()]
-        return [group for group in found if group.entries and len(group.entries) * len(group.tasks) > 1]
+            found.setdefault((entries, task.suite, task.budget), []).append(task)
+        groups = [Group(entries, tuple(tasks)) for (entries, _, _), tasks in found.items()]
+        return [group for group in groups if group.entries and len(group.entries) * len(group.tasks) > 1]
 
     def normalized(self, entry: str, tasks: Sequence[Task]) -> Scores:
         """An entry's scores on each task, 0 for a random policy and 1 for `reference`."""
@@ -145,9 +150,8 @@ class Comparison:
 
     def reference(self, task: Task) -> tuple[float, float, str]:
         """Which returns count as 0 and 1 on a task, and what the 1 is."""
-        suite = task.env.partition("/")[0]
-        if suite in SUITE_MAXIMUM:
-            return 0.0, SUITE_MAXIMUM[suite], "the highest possible return"
+        if task.suite in SUITE_MAXIMUM:
+            return 0.0, SUITE_MAXIMUM[task.suite], "the highest possible return"
         cells = self.of(task)
         chance = [record.random for cell in cells for record in cell.records if record.random is not None]
         lowest = min(point.mean for cell in cells for record in cell.records for point in record.curve[:1] or ())

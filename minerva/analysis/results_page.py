@@ -15,7 +15,7 @@ Mean return of 100 deterministic episodes of the *last* checkpoint: mean ± stan
 interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all that were run are
 here, each linked to its raw file; settings were chosen on other seeds, from 1000 up. Every row stands beside the best
 published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols
-differ and are [named below](#protocols). *Not run* is what it says, and the command to run it stands below its table.
+differ, and are named at the end. *Not run* is what it says, and the command to run it stands below its table.
 
 `minerva docs results` writes this page from `benchmarks/results` and `benchmarks/grids`. As curves, with intervals:
 `minerva report benchmarks/results`. What is still missing, within twenty minutes of a GPU:
@@ -93,7 +93,7 @@ def _means(section: Section) -> list[str]:
     lines = []
     for name in dict.fromkeys(row.name for row in section.rows):
         rows = [row for row in section.rows if row.name == name]
-        one_scale = all(row.task.env.partition("/")[0] in SUITE_MAXIMUM for row in rows)
+        one_scale = all(row.task.suite in SUITE_MAXIMUM for row in rows)
         envs, budget = [row.task.env for row in rows], rows[0].task.budget
         theirs = means_over(envs, budget, COMPARABLE[rows[0].algo]) if one_scale and len(rows) > 1 else []
         if not theirs:

@@ -7,7 +7,7 @@ import numpy as np
 
 from minerva.analysis import statistics
 from minerva.analysis.chart import Chart, Level, Line, Values, figure
-from minerva.analysis.comparison import Cell, Comparison, Group, Task, curve, number, short
+from minerva.analysis.comparison import SUITE_MAXIMUM, Cell, Comparison, Group, Task, curve, number, short
 from minerva.analysis.health import PANELS, Panel
 from minerva.analysis.markup import entry_name, table, td
 from minerva.analysis.peers import COMPARABLE, published
@@ -25,7 +25,8 @@ def curves(comparison: Comparison) -> str:
     drawn = [_curve_chart(comparison, task) for task in comparison.tasks]
     if not any(drawn):
         return ""
-    what = "Interquartile mean over seeds with its 95 % interval; thin lines are single seeds."
+    what = "Interquartile mean over seeds with its 95 % interval; thin lines are single seeds. "
+    what += "Dashed: the best published figure at the same budget, where it is near enough to be drawn."
     return f'<p class="soft">{what}</p><div class="charts">{"".join(drawn)}</div>'
 
 
@@ -56,7 +57,8 @@ def _levels(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Level]:
     high = max(float(line.y.max()) for line in lines)
     peers = {cell.peer for cell in cells if cell.peer is not None}
     near = [peer for peer in peers if low <= peer.mean <= high + 0.7 * (high - low)]
-    return [Level(peer.mean, f"{peer.algorithm}, {peer.source}: {number(peer.mean)}") for peer in sorted(near)]
+    brief = {peer: f"{peer.algorithm} {number(peer.mean)}" for peer in sorted(near)}
+    return [Level(peer.mean, f"{text} ({peer.source})", text) for peer, text in brief.items()]
 
 
 # --- the final table ------------------------------------------------------------------------------------------------
@@ -146,9 +148,11 @@ def _aggregate(comparison: Comparison, group: Group) -> str:
     what = f"{len(group.tasks)} tasks: {names}" if len(group.tasks) > 1 else names
     references = [(task, *comparison.reference(task)) for task in group.tasks]
     ones = "; ".join(f"{number(one)} on {task.name} ({why})" for task, _, one, why in references)
+    if len({(one, why) for _, _, one, why in references}) == 1:
+        ones = f"{number(references[0][2])} ({references[0][3]})"
     matrix = _improvement(comparison, group) if len(group.entries) > 1 else ""
     side = f'<div class="beside">{_profile(comparison, group)}{_totals(comparison, group)}</div>'
-    zero = "no reward" if group.tasks[0].env.startswith("dm_control/") else "a random policy"
+    zero = "no reward" if group.tasks[0].suite in SUITE_MAXIMUM else "a random policy"
     note = f'<p class="small soft">A score of 0 is {zero}; 1 is a return of {escape(ones)}.</p>'
     return f"<h3>{escape(what)}</h3>{side}{note}{matrix}"
 

@@ -1,12 +1,8 @@
 """One table of what is done, running, failed and not run: live in a terminal, plain lines elsewhere."""
 
-import contextlib
-import fcntl
 import itertools
-import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
@@ -16,7 +12,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from minerva.benchmark.files import Files
+from minerva.benchmark.files import Files, is_locked
 from minerva.benchmark.grid import Cell, Grid
 from minerva.benchmark.tasks import Task
 
@@ -184,17 +180,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a process is training in a run's folder."""
-    if not folder.is_dir():
-        return False
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        return True
-    finally:
-        os.close(handle)

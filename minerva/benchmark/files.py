@@ -3,7 +3,10 @@
 Nothing else is remembered. What is done, running, failed or not run is read from here, by whoever asks.
 """
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -135,6 +138,20 @@ def reason_in(log: Path, start: int, seed: int, code: int) -> str:
     if code < 0:
         return f"killed by signal {-code}"
     return lines[-1] if lines else f"it ended with exit code {code}"
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is training in a run's folder."""
+    if not folder.is_dir():
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        return True
+    finally:
+        os.close(handle)
 
 
 def _compared(cell: Cell, kept: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from minerva.benchmark.tasks import Task
 from minerva.envs.envpool import THREADS, cores
@@ -33,7 +34,7 @@ class LocalExecutor:
     def start(self, task: Task) -> None:
         """See `Executor`."""
         at_once = self.jobs if task.kind == "train" else 4  # the seeds of a group are measured at the same time
-        self._processes.append((task, begin(task, max(cores() // at_once, 1))))
+        self._processes.append((task, begin(task.command, task.log, max(cores() // at_once, 1))))
 
     def running(self) -> list[Task]:
         """See `Executor`."""
@@ -51,15 +52,15 @@ class LocalExecutor:
         self._processes = []
 
 
-def begin(task: Task, threads: int) -> subprocess.Popen[bytes]:
-    """Start a task's command. It is out of reach of the terminal's Ctrl-C, and ends when this process does."""
-    task.log.parent.mkdir(parents=True, exist_ok=True)
+def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:
+    """Start a command that appends to `log`. The terminal's Ctrl-C does not reach it, and it ends with this process."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", THREADS: str(threads), "COLUMNS": "1000"}  # no folded lines
-    with open(task.log, "ab") as log:
+    with open(log, "ab") as output:
         return subprocess.Popen(
-            task.command,
+            command,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,

@@ -15,7 +15,7 @@ from minerva.benchmark.files import Files
 from minerva.benchmark.grid import Cell, Grid, make_grid, read_grid
 from minerva.benchmark.local import LocalExecutor
 from minerva.benchmark.schedule import Schedule
-from minerva.benchmark.tasks import Maker
+from minerva.benchmark.tasks import Executor, Maker
 from minerva.compute.compiled import MatmulPrecision
 from minerva.envs.envpool import cores
 from minerva.envs.vector import EngineName
@@ -66,6 +66,10 @@ class Benchmark:
     """Processes that train at the same time; None: as many as there are cores, and one on a GPU."""
     together: Literal["auto", "always", "never"] = "auto"
     """Whether the seeds of an entry and environment are trained in one process: auto is where it is faster."""
+    executor: Literal["local", "ray"] = "local"
+    """Where the runs go: local is this machine's processes; ray is a cluster, or a Ray that is started here."""
+    address: str | None = None
+    """Address of a Ray cluster, as `ray start` prints it; None: Ray is started on this machine."""
     within: str | None = None
     """Stop after this time, as 20m, 1h30m or 90s: what cannot be finished in it is not begun, or stopped resumably."""
     status: bool = False
@@ -74,16 +78,13 @@ class Benchmark:
     def run(self) -> int:
         """Run what is missing. Exit code 1 if a run failed, 3 if something is left to do."""
         grid, within, console = self._grid(), seconds(self.within), Console(highlight=False)
-        usable_device(self.device)
-        files = Files(self.out, self.results or grid.results or self.out / "results")
+        files = Files(self.out.absolute(), (self.results or grid.results or self.out / "results").absolute())
         board = Board(grid, files, console)
         if self.status:
             board.conclude()
             return 0
-        executor = LocalExecutor(self._jobs(), self.device != "cpu")
-        schedule = Schedule(
-            Maker(grid, files, self.device, self.engine, self.matmul), executor, self._together, within, board.started
-        )
+        maker = Maker(grid, files, self.device, self.engine, self.matmul)
+        schedule = Schedule(maker, self._executor(files), self._together, within, board.started)
         with board:
             undisturbed = schedule.run(board.update)
         kinds = [state.kind for state in board.conclude([]).values()]
@@ -103,9 +104,19 @@ class Benchmark:
             return make_grid({name: {} for name in algos}, envs=envs, **changed)
         return read_grid(self.grid, **changed).chosen(algos, envs)
 
-    def _jobs(self) -> int:
+    def _executor(self, files: Files) -> Executor:
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs is {self.jobs}: it must be at least 1.")
+        if self.executor == "ray":
+            from minerva.cluster.executor import RayExecutor  # an extra, imported by nothing else
+
+            return RayExecutor(files, self.address, self.jobs, self.device != "cpu")
+        if self.address is not None:
+            raise ConfigError(f"address is {self.address}, of a Ray cluster: give --executor ray, too.")
+        usable_device(self.device)
+        return LocalExecutor(self._jobs(), self.device != "cpu")
+
+    def _jobs(self) -> int:
         return self.jobs or (cores() if self.device == "cpu" else 1)
 
     def _together(self, cells: Sequence[Cell], rows: int) -> bool:
@@ -115,7 +126,8 @@ class Benchmark:
         core does the most of it: so on a CPU only where there is a row for each core.
         """
         if self.together == "auto":
-            return self.device != "cpu" or (rows >= self._jobs() and widest(cells[0]) <= SMALL)
+            crowded = self.executor == "local" and rows >= self._jobs()
+            return self.device != "cpu" or (crowded and widest(cells[0]) <= SMALL)
         return self.together == "always"
 
 

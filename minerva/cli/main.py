@@ -23,6 +23,7 @@ from minerva.cli.export import ExportPolicy
 from minerva.cli.presets import ShowPresets
 from minerva.cli.report import Report
 from minerva.cli.train import train_type, with_algorithm
+from minerva.cli.tune import Tune
 from minerva.cli.video import FilmVideo
 from minerva.errors import MinervaError, TrainingError
 
@@ -97,6 +98,7 @@ def _parse(arguments: list[str]) -> Any:
         "evaluate": Evaluate,
         "video": FilmVideo,
         "benchmark": Benchmark,
+        "tune": Tune,
         "report": Report,
         "presets": ShowPresets,
         "export": ExportPolicy,

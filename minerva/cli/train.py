@@ -57,7 +57,7 @@ class RunOptions:
     """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
     threads), or auto: envpool where it is installed and has the task, else gymnasium."""
     preset: str = "auto"
-    """Tuned settings to start from: auto (the environment's own, if there is one), none, or a preset's name."""
+    """Tuned settings to start from: auto (the environment's own, if it has one), none, a preset's name, or its file."""
     config: Path | None = None
     """A config.yaml to start from instead of a preset."""
     out_dir: Path = Path("runs")
@@ -266,6 +266,7 @@ def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
         say(f"\nlearning curve: {folder.curve}")
         say("next:")
         say(f"  {_command('minerva')} evaluate {quoted} --episodes 100")
+        say(f"  {_command('minerva')} video {quoted}")
         say(f"  {_command('tensorboard')} --logdir {quoted}")
         say(f"  {_command('python')} -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
     else:

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from minerva.envs.ids import DM_CONTROL, EnvLike, env_name, factory, is_dm_control
+from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.spaces import prepared
 from minerva.errors import EnvError
 from minerva.utils.scaling import Array
@@ -74,6 +75,7 @@ class EnvPoolEngine:
         if found is not None or not isinstance(env, str):
             raise EnvError(f"The engine envpool cannot be used: {found}. The engine gymnasium steps everything.")
         self._envpool, self._task = _envpool(), _task(env)
+        route_warnings()
         reference = factory(env)()
         actions: Any = prepared(reference, env).action_space
         self._entries = _entries(reference.observation_space)

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 from gymnasium.spaces import flatdim
 
 from minerva.envs.ids import EnvLike, env_name, factory
+from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.snapshot import NoSnapshotError, Snapshot
 from minerva.envs.spaces import prepared
 from minerva.errors import EnvError, EnvStepError
@@ -52,6 +54,7 @@ class ProcessEngine:
     name: Final = "processes"
 
     def __init__(self, env: EnvLike, num_envs: int) -> None:
+        route_warnings()
         probe = prepared(factory(env)(), env_name(env))  # refused here, where the message is the user's
         self.num_envs, self.obs_dim = num_envs, flatdim(probe.observation_space)
         actions: Any = probe.action_space
@@ -109,7 +112,9 @@ class _Worker:
 
     def __init__(self, env: EnvLike, share: slice) -> None:
         self.share = share
-        self._name = f"{env_name(env)}, environments {share.start} to {share.stop - 1}"
+        last = share.stop - 1
+        which = f"environments {share.start} to {last}" if last > share.start else f"environment {last}"
+        self._name = f"{env_name(env)}, {which}"
         try:
             self._make = cloudpickle.dumps(("make", (env, share.stop - share.start, share.start)))
         except Exception as error:  # pickling raises whatever the environment's parts raise
@@ -180,7 +185,11 @@ class _Worker:
                 "--resume goes on from it."
             )
         logger.warning(
-            "%s: %s They go on in a new process, told the last %d calls.", self._name, fault, len(self._since)
+            "%s: %s A new process takes its place, from a snapshot %d steps ago: the run goes on as if nothing had "
+            "happened.",
+            self._name,
+            fault,
+            len(self._since),
         )
 
     def _catch_up(self) -> None:
@@ -218,9 +227,14 @@ class _Worker:
             kind, content = self._connection.recv()
         except (EOFError, OSError):
             self._process.kill()
-            raise _FaultError(f"the process died (exit code {self._process.wait()}).") from None
+            raise _FaultError(f"the process died ({_ending(self._process.wait())}).") from None
         if kind == "raised":
             raise _FaultError(f"an environment raised:\n{content}")
         if kind == "no snapshot":
             raise NoSnapshotError(content)
         return content
+
+
+def _ending(code: int) -> str:
+    """How a process ended, for people."""
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

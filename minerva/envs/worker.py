@@ -1,5 +1,6 @@
 """A process that steps environments for another: `python -m minerva.envs.worker HANDLE PARENT`. See `processes`."""
 
+import contextlib
 import ctypes
 import os
 import pickle
@@ -24,26 +25,28 @@ def main(handle: int, parent: int) -> None:
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    connection = Connection(handle)
+    with contextlib.suppress(EOFError, ConnectionError):  # the other end is closed: nobody wants an answer any more
+        _serve(Connection(handle))
+
+
+def _serve(connection: Any) -> None:
     engine: Any = None
     while True:
-        try:
-            name, arguments = pickle.loads(connection.recv_bytes())
-        except EOFError:
-            return
+        name, arguments = pickle.loads(connection.recv_bytes())
         try:
             if name == "make":
-                engine = GymnasiumEngine(*arguments)
-                connection.send(("done", None))
+                engine, answer = GymnasiumEngine(*arguments), None
             elif name == "step":
                 engine.send(*arguments)
-                connection.send(("done", engine.recv()))
+                answer = engine.recv()
             else:
-                connection.send(("done", getattr(engine, name)(*arguments)))
+                answer = getattr(engine, name)(*arguments)
+            reply = ("done", answer)
         except NoSnapshotError as reason:
-            connection.send(("no snapshot", str(reason)))
+            reply = ("no snapshot", str(reason))
         except Exception:  # whatever an environment raises, the parent is told
-            connection.send(("raised", traceback.format_exc()))
+            reply = ("raised", traceback.format_exc())
+        connection.send(reply)
 
 
 if __name__ == "__main__":

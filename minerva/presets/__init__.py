@@ -3,6 +3,7 @@
 import functools
 import tomllib
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from minerva.config import nearest
@@ -34,15 +35,34 @@ def _table(algo: str) -> dict[str, Any]:
 
 
 def preset_for(algo: str, env: str, name: str = "auto") -> Preset:
-    """The preset called `name`; "auto" is the environment's own if it has one, "none" is no preset."""
+    """The preset called `name`, or in that .toml file; "auto" is the environment's own, if it has one; "none": none."""
     known = presets(algo)
     if name == "none":
         return NONE
+    if name.endswith(".toml"):
+        return _from_file(Path(name), algo, env)
     if name == "auto":
         return known.get(env, NONE)
     if name not in known:
         raise ConfigError(f"{name} is not a preset of {algo}. {nearest(name, [*known, 'auto', 'none'])}")
     return known[name]
+
+
+def _from_file(file: Path, algo: str, env: str) -> Preset:
+    """The environment's preset in a file of the user's own, such as `minerva tune` writes."""
+    try:
+        table = tomllib.loads(file.read_text())
+        made_for, known = table["algo"], [name for name in table if name not in ("algo", "sources")]
+        found = _preset(env, table[env], table) if env in known else None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{file} cannot be read as a preset ({error}): give a file as minerva tune writes it."
+        ) from None
+    if made_for != algo:
+        raise ConfigError(f"{file} is a preset of {made_for}, not of {algo}: use minerva train {made_for}.")
+    if found is None:
+        raise ConfigError(f"{file} has no settings for {env}, only for {', '.join(known)}.")
+    return found
 
 
 def _preset(name: str, settings: dict[str, Any], table: dict[str, Any]) -> Preset:

@@ -57,9 +57,10 @@ def save_checkpoint(
         files.replace(temporary, path)
         files.sync(path.parent)
     except OSError as error:
+        left = "the checkpoint before it is as it was" if path.exists() else "there is none before it"
+        go_on = "go on with --resume" if path.exists() else "give the same command with this --run-dir"
         raise TrainingError(
-            f"{path} could not be written ({error.strerror}): the checkpoint before it is kept, if there was one. "
-            "Once the disk can be written to, go on with --resume."
+            f"{path} could not be written ({error.strerror}): {left}. Once the disk can be written to, {go_on}."
         ) from None
     finally:
         temporary.unlink(missing_ok=True)

@@ -55,7 +55,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self.unwritable(error) from None
 
     def create(self, config: dict[str, Any]) -> None:
         """Write the config, then make the folders inside."""
@@ -64,10 +64,11 @@ class RunFolder:
             for folder in (self.last.parent, self.evaluations.parent, self.path / "videos"):
                 folder.mkdir(exist_ok=True)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self.unwritable(error) from None
 
-    def _unwritable(self, error: OSError) -> RunError:
-        return RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir.")
+    def unwritable(self, error: OSError) -> RunError:
+        """What to say if something in it cannot be written."""
+        return RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir, or mend that.")
 
 
 def refuse_foreign(path: Path) -> None:

@@ -8,15 +8,16 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from torch.utils.tensorboard import SummaryWriter
-
+from minerva.errors import TrainingError
 from minerva.runs import files
+from minerva.runs.events import NAME, EventsFile
 from minerva.runs.folder import RunFolder
+from minerva.runs.layout import custom_scalars
 from minerva.utils.wandb_utils import log_wandb
 
 logger = logging.getLogger("minerva")
@@ -39,23 +40,24 @@ class MetricsWriter:
             path.parent.mkdir(exist_ok=True)
         self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
         self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
-        self._tensorboard = SummaryWriter(str(folder.tensorboard))
+        self._tensorboard = EventsFile(folder.tensorboard)
+        self._tensorboard.arrange(custom_scalars(folder.algo))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row of numbers."""
-        self._file.write(json.dumps({"step": step, **_finite_or_none(metrics)}) + "\n")
-        for name, value in metrics.items():
-            self._tensorboard.add_scalar(name, value, step)
+        with self._disk():
+            self._file.write(json.dumps({"step": step, **_finite_or_none(metrics)}) + "\n")
+            self._tensorboard.write(step, metrics)
         if self.wandb:
             log_wandb(metrics, step)
 
     def write_evaluation(self, step: int, returns: list[float], lengths: list[int]) -> None:
         """Every episode of one evaluation."""
-        self._evaluations.write(json.dumps({"step": step, "returns": returns, "lengths": lengths}) + "\n")
+        with self._disk():
+            self._evaluations.write(json.dumps({"step": step, "returns": returns, "lengths": lengths}) + "\n")
 
     def lengths(self) -> Lengths:
         """How long every log is, once the disk has all of it."""
-        self._tensorboard.flush()
         for path in self._logs():
             files.sync(path)
         return {self._name(path): path.stat().st_size for path in self._logs()}
@@ -66,13 +68,24 @@ class MetricsWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        self._evaluations.close()
-        self._tensorboard.close()
+        for log in (self._file, self._evaluations, self._tensorboard):
+            with contextlib.suppress(OSError):  # what counts is on disk since the last checkpoint
+                log.close()
+
+    @contextlib.contextmanager
+    def _disk(self) -> Iterator[None]:
+        """A full disk, in a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"Metrics could not be written to {self.folder.path} ({error.strerror}): its last checkpoint is as it "
+                "was. Once the disk can be written to, go on with --resume."
+            ) from None
 
     def _logs(self) -> list[Path]:
         logs = [path for path in (self.folder.metrics, self.folder.evaluations) if path.exists()]
-        return logs + sorted(self.folder.tensorboard.glob("events.out.tfevents.*"))
+        return logs + sorted(self.folder.tensorboard.glob(f"{NAME}*"))
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder.path).as_posix()

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,8 +22,9 @@ from minerva.evaluation import EvaluationInterruptedError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
-from minerva.runs.metrics import Lengths, MetricsWriter
-from minerva.runs.progress import ProgressLine
+from minerva.runs.glance import Glance
+from minerva.runs.metrics import Lengths, MetricsWriter, read_rows
+from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
 from minerva.runs.store import CheckpointStore, Found
 from minerva.runs.trainable import Trainable
@@ -35,6 +37,8 @@ SAVE_EVERY = 60.0
 """Seconds after which a checkpoint is written even if no evaluation is due."""
 STALL = 0.005
 """Share of the time that these may take."""
+GLANCED = 20
+"""Reports whose mean is shown while the run goes on."""
 
 Callback = Callable[[int, Mapping[str, float], Any], bool | None]
 """Called after each report with (step, metrics, trainer); returning True ends the run."""
@@ -111,6 +115,8 @@ class Run:
         self._evaluated: int | None = None
         self._pending = False  # an evaluation is due, and was not finished yet
         self._logs: Lengths = {}
+        self._evaluations: list[float] = []
+        self._reports: deque[Mapping[str, float]] = deque(maxlen=GLANCED)
         self._stopped = False
         self._saved: int | None = None
         self._saved_at = self.took = 0.0
@@ -264,9 +270,13 @@ class Run:
         wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
         if wandb:
             stack.callback(finish_wandb)
-        self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
-        quiet = settings.quiet or self._given_signals is not None  # a population has a line of its own
-        self._line = stack.enter_context(ProgressLine(self.console, self.total_steps, self.step, quiet))
+        try:
+            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
+        except OSError as error:
+            raise self.folder.unwritable(error) from None
+        self._evaluations = [float(np.mean(row["returns"])) for row in read_rows(self.folder.evaluations)]
+        quiet = settings.quiet or self._given_signals is not None  # a population has a view of its own
+        self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, quiet))
 
     # --- the loop's calls -----------------------------------------------------------------------------------
 
@@ -308,18 +318,23 @@ class Run:
         _refuse_non_finite(step, metrics, self.folder)
         self._pending = step // self.eval_every > self.step // self.eval_every
         self.step = step
-        row = {**metrics, "charts/SPS": self._line.steps_per_second(step), "charts/time": time.time()}
+        row = {**metrics, "charts/SPS": self._view.steps_per_second(step), "charts/time": time.time()}
         if episodes:
             self.returns["train"] = float(np.mean([episode.episode_return for episode in episodes]))
             row["train/episode_return"] = self.returns["train"]
             row["train/episode_length"] = float(np.mean([episode.length for episode in episodes]))
         self._writer.write(step, row)
+        self._reports.append(row)
         overdue = save_is_due([self]) if save is None else save
         if self._evaluate() if self._pending else overdue:
             self._save()
-        self._line.show(step, self.returns.get("train"), self.returns.get("after"))
+        self._view.show(step, lambda: [self.glance()])
         answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
         self._stopped = self._stopped or any(answers) or self._signals.received
+
+    def glance(self) -> Glance:
+        """How the run stands."""
+        return self.trainer.glance(self.returns.get("train"), self._evaluations, self._reports)
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
@@ -338,6 +353,7 @@ class Run:
         self._evaluated, self._pending = self.step, False
         self._writer.write(self.step, evaluation.metrics())
         self._writer.write_evaluation(self.step, evaluation.returns, evaluation.lengths)
+        self._evaluations.append(evaluation.mean)
         self.returns["after"] = evaluation.mean
         self.returns.setdefault("before", evaluation.mean)
         if evaluation.mean > self.returns.get("best", -math.inf):

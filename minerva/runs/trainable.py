@@ -1,10 +1,12 @@
 """What a run needs of a trainer."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from minerva.evaluation import Evaluator
+from minerva.runs.glance import Glance
 from minerva.runs.store import Rows
 from minerva.utils.tree import Tree
 
@@ -40,3 +42,6 @@ class Trainable(Protocol):
     @property
     def rows(self) -> Rows | None:
         """A replay, whose rows are saved apart from the state."""
+
+    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
+        """How its run stands."""

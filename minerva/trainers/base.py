@@ -1,7 +1,7 @@
 """What the trainers share: making the parts, describing them, and running the loop inside a run."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,8 +16,10 @@ from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.distributed import Following, Led, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
+from minerva.runs.glance import Gauge, Glance, read
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.together import Together
+from minerva.trainers.health import Health
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
@@ -29,6 +31,7 @@ class Trainer(ABC):
     envs: VectorEnv
     agent: Any
     config: Any
+    health: Health | None = None
 
     def __init__(
         self,
@@ -93,6 +96,16 @@ class Trainer(ABC):
     def rows(self) -> Replay | None:
         """A replay, whose rows are saved apart from the state."""
         return None
+
+    @property
+    def gauges(self) -> Sequence[Gauge]:
+        """What to show of the updates' health while a run goes on."""
+        return ()
+
+    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
+        """How its run stands, by the gauges' means over some reports."""
+        warned = self.health.warned if self.health is not None else []
+        return Glance(f"seed {self.seed}", train, evaluations, read(self.gauges, reports), warned)
 
     @classmethod
     @abstractmethod

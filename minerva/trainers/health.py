@@ -34,6 +34,8 @@ class Health:
         self.rules = list(rules)
         """Those that were not warned about yet."""
         self.rows: deque[Mapping[str, float]] = deque(maxlen=window)
+        self.warned: list[str] = []
+        """Names of the rules that were broken so far."""
 
     def __call__(self, metrics: Mapping[str, float]) -> list[str]:
         """Take in one report; the names of the rules that were warned about because of it."""
@@ -45,7 +47,9 @@ class Health:
         for rule in broken:
             logger.warning(rule.message.format_map(averages))
         self.rules = [rule for rule in self.rules if rule not in broken]
-        return [rule.name for rule in broken]
+        names = [rule.name for rule in broken]
+        self.warned += names
+        return names
 
     def state_dict(self) -> Tree:
         """The last reports, and the rules that nothing was said about yet, by name."""

@@ -17,7 +17,6 @@ from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Agent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
-from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
@@ -51,7 +50,6 @@ class OnPolicyTrainer(Trainer):
     """Rollouts of `rollout_steps` in `num_envs` environments, each learned from once."""
 
     agent: Agent
-    health: Health | None = None
 
     def __init__(
         self,

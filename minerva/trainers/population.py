@@ -1,17 +1,16 @@
 """Many seeds at about the price of one: trainers whose agents act and learn together, each in a run of its own."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from minerva.envs.vector import Joined
 from minerva.errors import ConfigError, TrainingError
-from minerva.runs.progress import ProgressLine
+from minerva.runs.progress import ProgressView
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.signals import StopSignals
 from minerva.runs.together import Together
@@ -55,10 +54,10 @@ class Population:
                 run.begin_at = begin_at
                 stack.enter_context(run)
             _say_if_apart(runs)
-            line = _Line(runs, how.quiet)
-            stack.enter_context(line)
+            console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
+            view = stack.enter_context(ProgressView(console, total_steps, first, how.quiet))
             try:
-                self._train(runs, line)
+                self._train(runs, lambda step: view.show(step, lambda: [run.glance() for run in runs]))
             except KeyboardInterrupt:
                 if not signals.received:
                     raise
@@ -66,7 +65,7 @@ class Population:
                     run.break_off()
         return [run.result() for run in runs]
 
-    def _train(self, runs: Sequence[Run], line: "_Line") -> None:
+    def _train(self, runs: Sequence[Run], show: Callable[[int], None]) -> None:
         """The runs that are furthest behind, until they have caught up with the next; then with those."""
         failures: list[TrainingError] = []
         while True:
@@ -77,7 +76,7 @@ class Population:
             group = [n for n in going if runs[n].step == behind]
             ahead = [runs[n].step for n in going if runs[n].step > behind]
             trainers = [self.trainers[n] for n in group]
-            together = Together([runs[n] for n in group], min(ahead, default=None), line.show)
+            together = Together([runs[n] for n in group], min(ahead, default=None), show)
             envs = Joined([trainer.envs for trainer in trainers]) if len(group) > 1 else trainers[0].envs
             try:
                 type(trainers[0]).loop(trainers, envs, together)
@@ -87,29 +86,6 @@ class Population:
             failures += together.failures.values()
         if len(failures) == len(runs):
             raise failures[0]
-
-
-class _Line:
-    """One progress line for all runs: the mean of their returns."""
-
-    def __init__(self, runs: Sequence[Run], quiet: bool) -> None:
-        self.runs = runs
-        first = min(run.step for run in runs)
-        self._line = ProgressLine(Console(quiet=quiet, highlight=False), runs[0].total_steps, first, quiet)
-
-    def show(self, step: int) -> None:
-        """Redraw it."""
-        means = []
-        for name in ("train", "after"):
-            known = [run.returns[name] for run in self.runs if name in run.returns]
-            means.append(float(np.mean(known)) if known else None)
-        self._line.show(step, *means)
-
-    def __enter__(self) -> None:
-        self._line.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._line.__exit__(*error)
 
 
 def _common_step(runs: Sequence[Run]) -> int | None:

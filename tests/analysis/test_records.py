@@ -176,6 +176,15 @@ def test_a_label_that_repeats_the_budget_is_not_shown() -> None:
     assert entries("1500k") == ("MPO 1500k",)
 
 
+def test_only_tasks_of_one_suite_and_budget_are_averaged() -> None:
+    at = [("Hopper-v5", 10), ("Ant-v5", 10), ("Ant-v5", 20), ("dm_control/walker/run", 10)]
+    made = [record(seed, [0], [1.0], env=env, budget=budget) for env, budget in at for seed in range(2)]
+    made += [record(0, [0], [1.0], env="Hopper-v5", algo="mpo")]  # one seed is nothing to compare
+    (group,) = compare(made).groups()
+    assert group.entries == ("PPO",)
+    assert [task.name for task in group.tasks] == ["Ant-v5 at 10", "Hopper-v5 at 10"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(999_424, "999.4k"), (1_000_000, "1M"), (500_000, "500k"), (384, "384"), (2.5e9, "2.5B")]
 )

@@ -113,13 +113,39 @@ def test_switching_an_entry_off_hides_its_curves_and_rows(driver: Any, compariso
     assert len(parts) > 5
     rows = [part for part in parts if part.tag_name == "tr"]
     assert any(row.is_displayed() for row in rows)
-    axis = chart(driver, "HalfCheetah-v5 at 1M").find_element("css selector", ".tick").text
     box = driver.find_element("css selector", f"[data-switch='{place}']")
     box.send_keys(" ")  # by keyboard, as by mouse
     assert not any(part.is_displayed() for part in parts)
-    assert axis
     box.send_keys(" ")
     assert any(row.is_displayed() for row in rows)
+
+
+def test_what_is_left_uses_the_height_of_its_chart(driver: Any, comparison: Comparison) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    svg = chart(driver, "HalfCheetah-v5 at 500k")
+    ticks = "return [...arguments[0].querySelectorAll('.y-ticks text')].map(t => t.textContent)"
+    height = "return arguments[0].querySelector(`g[data-entry='${arguments[1]}'] .line`).getBoundingClientRect().height"
+    flat = comparison.entries.index("V-MPO estimator-dae")
+    before = driver.execute_script(ticks, svg), driver.execute_script(height, svg, flat)
+    driver.find_element("css selector", "[data-all='off']").click()
+    driver.find_element("css selector", f"[data-switch='{flat}']").click()
+    after = driver.execute_script(ticks, svg), driver.execute_script(height, svg, flat)
+    assert "4k" in before[0]
+    assert "4k" not in after[0]
+    assert after[1] > 3 * before[1]
+    driver.execute_script("arguments[0].focus()", svg)
+    svg.send_keys(Keys.END)  # a dot lies on the stretched line's end
+    gap = (
+        "const box = q => arguments[0].querySelector(q).getBoundingClientRect();"
+        "const dot = box('.marks circle'), line = arguments[0].querySelector(`g[data-entry='${arguments[1]}'] .line`);"
+        "const end = line.getPointAtLength(line.getTotalLength()).matrixTransform(line.getScreenCTM());"
+        "return Math.hypot(dot.x + dot.width / 2 - end.x, dot.y + dot.height / 2 - end.y)"
+    )
+    assert driver.execute_script(gap, svg, flat) < 1
+    driver.find_element("css selector", "[data-all='on']").click()
+    assert driver.execute_script(ticks, svg) == before[0]
+    assert driver.execute_script(height, svg, flat) == pytest.approx(before[1], abs=0.5)
 
 
 def test_seeds_and_intervals_can_be_left_out(driver: Any) -> None:

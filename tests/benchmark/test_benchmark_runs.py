@@ -100,7 +100,7 @@ def test_seeds_trained_together_give_the_results_of_seeds_alone(tmp_path: Path) 
 
 def test_a_grid_that_is_killed_leaves_no_process_and_goes_on_exactly(tmp_path: Path) -> None:
     paced = "tiny_runs:Paced-v0"
-    grid_file(tmp_path, seeds=2, env=paced)
+    grid_file(tmp_path, seeds=1, env=paced)
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "PACE": "0.02"}
     words = [sys.executable, "-m", "minerva", *command(tmp_path, "--together", "never", "--jobs", "1")]
     metrics = tmp_path / "out" / "ppo" / "tiny_runs-Paced-v0" / "seed0" / "metrics.jsonl"
@@ -117,10 +117,8 @@ def test_a_grid_that_is_killed_leaves_no_process_and_goes_on_exactly(tmp_path: P
         wait_until(lambda: not processes_of(tmp_path), "no process is left", 15.0)
     assert rows() < 4
     assert subprocess.run(words, env={**environment, "PACE": "0"}, stdout=subprocess.DEVNULL).returncode == 0
-    for seed in (0, 1):
-        undisturbed = train_command(tmp_path / f"twin{seed}", env=paced, seed=seed, engine="gymnasium")
-        assert main(undisturbed) == 0
-        assert same(learned(tmp_path / f"twin{seed}"), learned(metrics.parent.parent / f"seed{seed}"))
+    assert main(train_command(tmp_path / "undisturbed", env=paced, engine="gymnasium")) == 0
+    assert same(learned(tmp_path / "undisturbed"), learned(metrics.parent))
 
 
 def test_time_that_is_up_stops_runs_where_they_can_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

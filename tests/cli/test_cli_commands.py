@@ -205,7 +205,9 @@ def test_help_explains_every_option_of_every_algorithm_and_its_default(
         assert " --" not in explained[1], option  # that would be the next option's text
 
 
-@pytest.mark.parametrize("verb", [[], ["train"], ["train", "ppo"], ["evaluate"], ["report"], ["presets"]])
+@pytest.mark.parametrize(
+    "verb", [[], ["train"], ["train", "ppo"], ["evaluate"], ["report"], ["presets"], ["benchmark"]]
+)
 def test_help_of_every_verb_exits_with_0(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*verb, "--help"]) == 0
     assert "usage: minerva" in capsys.readouterr().out

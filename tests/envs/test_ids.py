@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from probe_envs import Counter, Ending, Endless, Listener, Lottery, Makes, Shaped
 
-from minerva.envs.ids import env_name, factory, is_dm_control, known_ids
+from minerva.envs.ids import check_id, env_name, factory, is_dm_control, known_ids
 from minerva.envs.vector import make_vector
 from minerva.errors import EnvError
 
@@ -235,3 +235,23 @@ def test_only_ids_are_known_to_be_dm_control() -> None:
     assert is_dm_control("dm_control/cheetah/run")
     assert not is_dm_control("HalfCheetah-v5")
     assert not is_dm_control(Lottery)
+
+
+# --- without making one ---------------------------------------------------------------------------------------
+
+
+def test_an_id_is_checked_without_making_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "registers_on_import.py").write_text(REGISTERING_MODULE.replace("Imported-v3", "Checked-v3"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(gym, "make", lambda *arguments, **options: pytest.fail("an environment was made"))
+    for known in ("Pendulum-v1", "dm_control/ball_in_cup/catch", "registers_on_import:Checked-v3"):
+        check_id(known)
+    for unknown, nearest in (
+        ("Pendulum", "Pendulum-v1"),
+        ("Hoper-v5", "Hopper-v5"),
+        ("HalfCheetah-v9", "HalfCheetah-v5"),
+    ):
+        with pytest.raises(EnvError, match=f"{unknown} is not a known environment. Did you mean .*{nearest}"):
+            check_id(unknown)
+    with pytest.raises(EnvError, match="no_such_module"):
+        check_id("no_such_module:Env-v0")

@@ -3,10 +3,12 @@
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +87,9 @@ def test_after_repeated_faults_the_run_is_stopped_by_name(
     monkeypatch.setenv("FAULT", "raises")
     envs = VectorEnv(engine(num_envs=1), "")
     envs.reset([5])
-    with pytest.raises(EnvStepError, match=r"(?s)FaultyHopper-v0, environments 0 to 0: .*a cable came loose.*--resume"):
+    with pytest.raises(EnvStepError, match=r"(?s)FaultyHopper-v0, environment 0: .*a cable came loose.*--resume"):
         trajectory(envs, 40)
-    assert caplog.text.count("in a new process") == processes.TRIES - 1
+    assert caplog.text.count("A new process takes its place") == processes.TRIES - 1
 
 
 def test_snapshots_are_those_of_the_environments_here(expected: list[Any], engine: Any) -> None:
@@ -132,6 +134,18 @@ def test_no_process_is_left_two_seconds_after_the_parent_was_killed() -> None:
     while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in workers)
+
+
+def test_a_process_whose_parent_wants_nothing_any_more_leaves_without_a_word() -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "minerva.envs.worker", str(theirs.fileno()), str(os.getpid())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+    theirs.close()
+    connection = Connection(ours.detach())
+    connection.send(("make", ("Pendulum-v1", 1, 0)))
+    connection.close()  # it cannot even say that it has made them
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0
 
 
 def _alive(pid: int) -> bool:

@@ -79,9 +79,9 @@ class Child:
         """A signal."""
         os.kill(self.pid, number)
 
-    def wait(self) -> Ended:
-        """Until it ends; one that takes minutes is killed, which no case expects."""
-        deadline = time.monotonic() + PATIENCE
+    def wait(self, patience: float = PATIENCE) -> Ended:
+        """Until it ends; one that takes longer is killed, which no case expects."""
+        deadline = time.monotonic() + patience
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:

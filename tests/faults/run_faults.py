@@ -31,6 +31,7 @@ from fault_hostile import hostile  # noqa: E402
 from fault_kills import kills, populations, terminations, workers  # noqa: E402
 from fault_runs import Case  # noqa: E402
 from fault_snapshots import snapshots  # noqa: E402
+from fault_stalls import stalls  # noqa: E402
 
 from minerva.runs.folder import provenance  # noqa: E402
 
@@ -65,6 +66,10 @@ PROMISES = {
     "terminations": Promise(
         "SIGTERM or SIGINT at random: saved, exit code 3 within 10 s, and the finished run is the same",
         *(terminations, 5, 50),
+    ),
+    "stalls": Promise(
+        "training waits for its checkpoints at most 1 % of its time: presets of HalfCheetah-v5, MPO's replay full",
+        *(stalls, 0, 3),
     ),
 }
 
@@ -183,7 +188,8 @@ def main() -> int:
         notes: Path = options.notes or (NOTES if options.long or options.page else Path(folder) / "notes.jsonl")
         for name in [] if options.page else options.promises or PROMISES:
             known = {} if options.again else read_notes(notes)[name]
-            count = options.count or (PROMISES[name].long if options.long else PROMISES[name].short)
+            usual = PROMISES[name].long if options.long else PROMISES[name].short
+            count = usual if options.count is None else options.count
             left = [n for n in range(count) if n not in known or known[n]["failure"]]
             try_all(name, left, options.jobs if options.long else 1, notes)
             print(told(name, list(read_notes(notes)[name].values())), flush=True)

@@ -9,7 +9,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from minerva.errors import TrainingError
 from minerva.runs import metrics
+from minerva.runs.events import EventsFile
 from minerva.runs.folder import RunFolder
 from minerva.runs.metrics import MetricsWriter, read_rows
 
@@ -44,13 +46,35 @@ def test_going_on_from_a_checkpoint_forgets_what_came_after_it(folder: RunFolder
     events.Reload()
     assert sorted((event.step, event.value) for event in events.Scalars("losses/x")) == expected
     raw = [event for path in sorted(folder.tensorboard.iterdir()) for event in EventFileLoader(str(path)).Load()]
-    assert sorted(event.step for event in raw if event.HasField("summary")) == list(range(9))  # not hidden: not there
+    rows = [event for event in raw if event.HasField("summary") and event.summary.value[0].tag == "losses/x"]
+    assert sorted(event.step for event in rows) == list(range(9))  # not hidden: not there
 
 
 def test_each_row_is_on_disk_when_it_is_written(folder: RunFolder) -> None:
     with MetricsWriter(folder, {}, wandb=False) as writer:
         writer.write(10, {"losses/x": 1.5})
         assert folder.metrics.read_text() == '{"step": 10, "losses/x": 1.5}\n'
+
+
+def test_a_row_that_does_not_fit_on_the_disk_stops_the_run_with_a_sentence(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MetricsWriter(folder, {}, wandb=False) as writer:
+        monkeypatch.setattr(writer, "_file", open("/dev/full", "w", buffering=1))  # noqa: SIM115
+        with pytest.raises(
+            TrainingError, match=r"Metrics could not be written .* \(No space left on device\).*--resume"
+        ):
+            writer.write(1, {"a": 1.0})
+
+
+def test_tensorboard_reads_the_files_of_a_run_in_the_order_in_which_they_were_written(folder: RunFolder) -> None:
+    for step in range(3):  # in less than a second
+        events = EventsFile(folder.tensorboard)
+        events.write(step, {"a": float(step), "large": 1e300, "none": math.nan})
+        events.close()
+    files = sorted(folder.tensorboard.iterdir())
+    read = [event for path in files for event in EventFileLoader(str(path)).Load() if event.HasField("summary")]
+    assert [event.step for event in read] == [0, 1, 2]
 
 
 def test_non_finite_numbers_are_null(folder: RunFolder) -> None:

@@ -19,6 +19,7 @@ from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation
 from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.glance import Glance
 from minerva.runs.metrics import read_rows
 from minerva.runs.run import Result, Run, RunSettings
 
@@ -75,6 +76,9 @@ class Idle:
     @property
     def rows(self) -> None:
         return None
+
+    def glance(self, train: float | None, evaluations: list[float], reports: Any) -> Glance:
+        return Glance(f"seed {self.seed}", train, evaluations, [], [])
 
     def train(
         self,

@@ -4,7 +4,8 @@
 const data = JSON.parse(document.getElementById("raw").textContent);
 const tip = document.getElementById("tip");
 const SVG = "http://www.w3.org/2000/svg";
-const off = new Set();
+const off = new Set(); // entries that are switched off
+const charts = [];
 
 // --- entries -------------------------------------------------------------------------------------------------
 
@@ -14,8 +15,7 @@ legend.classList.remove("unscripted");
 function show(entry, shown) {
   shown ? off.delete(entry) : off.add(entry);
   for (const part of document.querySelectorAll(`[data-entry="${entry}"]`)) part.classList.toggle("off", !shown);
-  for (const figure of document.querySelectorAll("figure[data-entries]"))
-    figure.classList.toggle("off", figure.dataset.entries.split(" ").every((each) => off.has(+each)));
+  for (const chart of charts) chart.rescale();
 }
 
 const switches = [...legend.querySelectorAll("input[data-switch]")];
@@ -34,6 +34,12 @@ for (const box of legend.querySelectorAll("input[data-view]"))
 
 const number = (value) =>
   Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
+
+const short = (value) => {
+  for (const [size, mark] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]])
+    if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(4))}${mark}`;
+  return String(Number(value.toPrecision(3)));
+};
 
 const place = (axis, value) => {
   const scale = axis.log ? Math.log10 : (v) => v;
@@ -59,6 +65,7 @@ class Chart {
     this.figure = figure;
     this.svg = figure.querySelector("svg");
     this.values = JSON.parse(figure.dataset.chart);
+    this.drawn = this.values.y; // the axis that the paths were drawn for
     this.marks = element("g", { class: "marks", "aria-hidden": "true" }, this.svg);
     this.at = null;
     this.svg.addEventListener("pointermove", (event) => this.point(event));
@@ -78,6 +85,42 @@ class Chart {
     button.addEventListener("click", () =>
       button.setAttribute("aria-pressed", String(this.figure.classList.toggle("big"))));
     this.figure.append(button);
+  }
+
+  // The height is made use of by what is shown: paths are stretched, ticks drawn anew.
+  rescale() {
+    const ranges = this.lines().map((line) => line.range);
+    if (this.values.fixed || !ranges.length) return;
+    const all = ranges.length === this.values.lines.length;
+    const low = Math.min(...ranges.map((range) => range[0]));
+    const high = Math.max(...ranges.map((range) => range[1]));
+    const pad = 0.06 * (high - low) || 0.1 * Math.abs(high) || 1;
+    const axis = all ? this.drawn : { ...this.drawn, low: low - pad, high: high + pad };
+    const at = (pixel) => place(axis, this.drawn.low + ((pixel - axis.start) / (axis.end - axis.start)) * (this.drawn.high - this.drawn.low));
+    const stretch = at(1) - at(0);
+    for (const group of this.svg.querySelectorAll("g[data-entry]"))
+      group.setAttribute("transform", `matrix(1 0 0 ${stretch} 0 ${at(0)})`);
+    for (const level of this.svg.querySelectorAll(".level-group")) {
+      const value = +level.dataset.value;
+      level.setAttribute("transform", `translate(0 ${place(axis, value) - place(this.drawn, value)})`);
+      level.classList.toggle("off", value < axis.low || value > axis.high);
+    }
+    this.values.y = axis;
+    this.ticks(axis);
+  }
+
+  ticks(axis) {
+    const group = this.svg.querySelector(".y-ticks");
+    group.replaceChildren();
+    const rough = (axis.high - axis.low) / 5;
+    const size = 10 ** Math.floor(Math.log10(rough));
+    const step = size * [1, 2, 2.5, 5, 10].find((factor) => size * factor >= rough * (1 - 1e-9));
+    for (let n = Math.ceil(axis.low / step - 1e-9); n <= Math.floor(axis.high / step + 1e-9); n++) {
+      const y = place(axis, n * step);
+      element("line", { class: "grid", x1: this.values.x.start, x2: this.values.x.end, y1: y, y2: y }, group);
+      const text = element("text", { class: "tick", x: this.values.x.start - 6, y: y + 3.5, "text-anchor": "end" }, group);
+      text.textContent = short(n * step);
+    }
   }
 
   lines() {
@@ -152,7 +195,7 @@ class Chart {
   }
 }
 
-for (const figure of document.querySelectorAll("figure[data-chart]")) new Chart(figure);
+for (const figure of document.querySelectorAll("figure[data-chart]")) charts.push(new Chart(figure));
 
 // --- downloads -------------------------------------------------------------------------------------------------
 

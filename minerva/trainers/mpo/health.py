@@ -1,7 +1,19 @@
 """What can go wrong with MPO's constraints without any loss showing it, and which setting mends it."""
 
+from minerva.runs.glance import Gauge, gauge
 from minerva.trainers.health import Rule
 from minerva.trainers.mpo.config import MPOConfig
+
+
+def gauges() -> list[Gauge]:
+    """What a running run shows: the three KLs over their bounds, the temperature, how many samples count."""
+    return [
+        gauge("E-step KL/bound", "kl/q_pi", 0.5, 2),
+        gauge("mean KL/bound", "health/kl_mean", 0, 2),
+        gauge("spread KL/bound", "health/kl_std", 0, 2),
+        gauge("temperature", "eta"),
+        gauge("effective samples", "health/effective_samples", low=1.5),
+    ]
 
 
 def rules(config: MPOConfig, initial_alpha_std: float) -> list[Rule]:

@@ -10,11 +10,12 @@ from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.formulas.lagrange import positive
 from minerva.runs.folder import new_folder_name
+from minerva.runs.glance import Gauge
 from minerva.runs.run import Result
 from minerva.trainers.health import Health
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.health import rules
+from minerva.trainers.mpo.health import gauges, rules
 from minerva.trainers.off_policy import OffPolicyTrainer
 from minerva.utils.processes import ALONE, Processes
 
@@ -54,6 +55,11 @@ class MPOTrainer(OffPolicyTrainer):
             widths |= {"actions_raw": act_dim, "behaviour_logp": 1}
         self.replay = Replay(self.share.replay_size, self.num_envs, widths, self.device, seed, processes)
         self.health = Health(rules(config, positive(self.agent.duals.raw_alpha_stddev).mean().item()))
+
+    @property
+    def gauges(self) -> Sequence[Gauge]:
+        """See `Trainer`."""
+        return gauges()
 
     def train(  # type: ignore[override]  # MPO's further arguments come before out_dir
         self,

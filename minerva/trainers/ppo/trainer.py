@@ -6,6 +6,7 @@ from typing import Any
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.networks import ActorCritic
+from minerva.runs.glance import Gauge, gauge
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -13,6 +14,14 @@ from minerva.utils.processes import ALONE, Processes
 
 Agent = ActorCritic
 """The actor-critic network, under the name that CleanRL made familiar."""
+
+GAUGES = (
+    gauge("KL", "losses/approx_kl", high=0.05),
+    gauge("clipped", "losses/clipfrac", high=0.4),
+    gauge("explained variance", "losses/explained_variance"),
+    gauge("entropy", "losses/entropy"),
+)
+"""What a running run shows; PPO has no constraint to keep, but steps that are too long show in these."""
 
 
 class PPOTrainer(OnPolicyTrainer):
@@ -51,3 +60,8 @@ class PPOTrainer(OnPolicyTrainer):
         dimensions = self.envs.obs_dim, self.envs.act_dim
         where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
         self.agent: PPOAgent = PPOAgent.from_config(*dimensions, self.share, **where)
+
+    @property
+    def gauges(self) -> Sequence[Gauge]:
+        """See `Trainer`."""
+        return GAUGES

@@ -35,8 +35,6 @@ from minerva.utils.tree import Tree, copy_, select
 
 LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
 """Fields of the config that belong to the trainer's loop."""
-WEIGHED = ("advantages", "restarting_weights", "importance_weights")
-"""What the E-step sees of a batch."""
 HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
 
 
@@ -73,16 +71,11 @@ class VMPOAgent(Agent):
         self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
         self.device, self.processes = torch.device(device), processes
         self.act_dim = act_dim
+        sizes = (obs_dim, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
+        kind = (config.shared_encoder, config.ppo_like_backbone)
         with seeded(seed, "networks"):
             self.policy = SquashedGaussianPolicy(
-                obs_dim,
-                act_dim,
-                config.policy_layer_sizes,
-                config.value_layer_sizes,
-                action_low,
-                action_high,
-                config.shared_encoder,
-                config.ppo_like_backbone,
+                *(*sizes, action_low, action_high, *kind),
                 squash=config.squash,
                 normalize_observations=config.normalize_observations,
                 initial_log_std=config.initial_log_std,
@@ -231,12 +224,9 @@ class VMPOAgent(Agent):
         return {**batch, "advantages": self.processes.own(advantages)}
 
     def e_step(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows, Rows]:
-        """The temperature moved, and the rows weighed by it: those of all processes, in each of them."""
-        rows = {name: self.processes.gathered(batch[name]) for name in WEIGHED}
-        temperature, target, metrics = e_step(state["temperature"], rows, hyper, self.config, self.optimizer)
-        selected = self.processes.own(target["selected"])
-        own = {"weights": self.processes.weighed(target["weights"]), "selected": selected}
-        return {**state, "temperature": temperature}, {**own, "count": self.processes.mean(selected.sum())}, metrics
+        """The temperature moved, and the rows weighed by it."""
+        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.processes)
+        return {**state, "temperature": moved[0]}, *moved[1:]
 
     def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """One pass: multipliers first, then policy and value."""
@@ -300,8 +290,7 @@ class VMPOAgent(Agent):
     def diagnosed(self, before: Tensor, state: Tree, batch: Rows) -> Rows:
         """What the update did to the parameters from `before` it, and what it learned from."""
         mean, _, values = self._outputs(state, batch["obs"])
-        own = (batch["advantages"], batch["returns"], values)
-        advantages, returns, values = (self.processes.gathered(rows) for rows in own)
+        advantages, returns, values = map(self.processes.gathered, (batch["advantages"], batch["returns"], values))
         return {
             "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
             "train/mean_abs_action": self.policy.execute(mean).abs().mean(),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+from minerva.runs.glance import Gauge, gauge
 from minerva.trainers.health import Rule
 from minerva.trainers.vmpo.config import VMPOConfig
 
@@ -12,6 +13,16 @@ FAR = 10
 """A KL grows from 0 over an update's passes and its multiplier balances them all: the last may be well over."""
 GAUSSIAN = 0.5 * (1 + math.log(2 * math.pi))
 """Entropy of a standard Gaussian."""
+
+
+def gauges(config: VMPOConfig) -> list[Gauge]:
+    """What a running run shows: the two KLs over their bounds, the temperature, how many rows count."""
+    return [
+        gauge("mean KL/bound", "kl/mean_sel", 0, FAR, over=config.epsilon_mu),
+        gauge("spread KL/bound", "kl/std_sel", 0, FAR, over=config.epsilon_sigma),
+        gauge("temperature", "vmpo/temperature_raw"),
+        gauge("effective rows", "vmpo/ess", low=5),
+    ]
 
 
 def rules(config: VMPOConfig, act_dim: int) -> list[Rule]:

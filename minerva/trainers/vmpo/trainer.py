@@ -5,11 +5,12 @@ from typing import Any
 
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
+from minerva.runs.glance import Gauge
 from minerva.trainers.health import Health
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.health import rules
+from minerva.trainers.vmpo.health import gauges, rules
 from minerva.utils.processes import ALONE, Processes
 
 
@@ -52,3 +53,8 @@ class VMPOTrainer(OnPolicyTrainer):
         dimensions = self.envs.obs_dim, self.envs.act_dim
         where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
         self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, self.share, **where)
+
+    @property
+    def gauges(self) -> Sequence[Gauge]:
+        """See `Trainer`."""
+        return gauges(self.config)

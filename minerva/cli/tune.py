@@ -1,0 +1,87 @@
+"""`minerva tune`: search for better hyperparameters, and keep them as a preset."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from minerva.api import tuned
+from minerva.cluster.space import space
+from minerva.cluster.tuning import Search, preset_file
+from minerva.envs.ids import check_id
+from minerva.envs.vector import EngineName
+from minerva.errors import ConfigError
+from minerva.presets import preset_for
+from minerva.runs.folder import write_whole
+from minerva.trainers.registry import config_class
+from minerva.utils.seeding import parse_seeds
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Search for hyperparameters with Ray Tune and Optuna, and write the best as a preset. Needs the extra cluster.
+
+    Trials that fall behind are ended early (ASHA). The same command goes on with a search that was stopped.
+    """
+
+    algo: tyro.conf.Positional[str]
+    """Algorithm."""
+    env: str
+    """Environment id."""
+    search: tuple[str, ...] = ()
+    """Hyperparameters, as clip_ratio, clip_ratio=0.1:0.4 or num_envs=8,16; none: rates, bounds and discounts."""
+    trials: int = 30
+    """Settings to try."""
+    seeds: str = "1000:1003"
+    """Seeds of each trial, trained together: the mean over them counts. Results are published on others, from 0 up."""
+    total_steps: int | None = None
+    """Environment steps of a trial that is not ended early; None: the preset's."""
+    evaluations: int = 20
+    """Evaluations of each run, after each of which a trial may be ended."""
+    preset: str = "auto"
+    """The settings that everything else has."""
+    out: Path = Path("tune")
+    """Where trials are kept, and the preset is written."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    engine: EngineName = "auto"
+    """What steps the environments."""
+    jobs: int | None = None
+    """Trials at the same time; None: as many as there are cores, or GPUs."""
+    address: str | None = None
+    """Address of a Ray cluster; None: Ray is started on this machine."""
+
+    def run(self) -> int:
+        """Search, then say what was found and how to use it."""
+        check_id(self.env)
+        preset = str(Path(self.preset).absolute()) if self.preset.endswith(".toml") else self.preset
+        for name in ("trials", "evaluations", "total_steps", "jobs"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1.")
+        kind = config_class(self.algo)
+        budget, values = tuned(self.algo, self.env, preset, self.total_steps, {})
+        dimensions = tuple(space(self.algo, kind.from_dict(values), self.search))
+        seeds, out = tuple(parse_seeds(self.seeds)), self.out.absolute()
+        console = Console(highlight=False)
+        for each in dimensions:
+            console.print(f"searching {each}", markup=False)
+        how = (self.trials, self.evaluations, out, self.device, self.engine)
+        found = Search(self.algo, self.env, seeds, budget, preset, dimensions, *how)
+        best = found.run(self.address, self.jobs)
+        base = preset_for(self.algo, self.env, preset)
+        told = (
+            f"{shlex.join(['minerva', *sys.argv[1:]])}: the best of {best.trials} trials, {best.mean:,.1f} over "
+            f"{len(seeds)} seeds from {seeds[0]} after {best.step:,} steps"
+        )
+        known = {name: (value, base.sources[name]) for name, value in base.values.items()}
+        file = out / f"{self.algo}.toml"
+        write_whole(file, preset_file(found, best, known, told))
+        console.print(f"best: {best.mean:,.1f} over {len(seeds)} seeds after {best.step:,} steps", markup=False)
+        for name, value in best.hyperparameters.items():
+            console.print(f"  {name} = {value}", markup=False)
+        command = shlex.join(["minerva", "train", self.algo, "--env", self.env, "--preset", str(file)])
+        console.print(f"next: {command}", markup=False, soft_wrap=True)
+        return 0

@@ -1,0 +1,62 @@
+"""A real search: stopped, gone on with, and its result trained with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_runs import PACED
+
+from minerva.cli.main import _parse
+
+pytest.importorskip("ray")
+pytest.importorskip("optuna")
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parents[1]
+SEEDS = (1000, 1001)
+
+
+def final_mean(trial: Path) -> tuple[int, float]:
+    """Step and mean return over seeds of a trial's last evaluation, as its runs wrote it."""
+    last = [json.loads((trial / f"seed{s}/eval/evaluations.jsonl").read_text().splitlines()[-1]) for s in SEEDS]
+    return last[0]["step"], float(np.mean([row["returns"] for row in last]))
+
+
+def test_a_search_that_is_stopped_goes_on_and_its_best_is_a_preset(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = f"--env {PACED} --preset none --engine gymnasium --total-steps 8192 --evaluations 4 --trials 3 --jobs 1"
+    searched = ["--search", "policy_lr=1e-4:1e-2", "gamma", "update_epochs=1,2"]
+    command = [sys.executable, "-m", "minerva", "tune", "ppo", *options.split(), "--seeds", "1000:1002", *searched]
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
+    process = subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not list(out.glob("trials/*/seed1001/eval/evaluations.jsonl")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2.0)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 3
+    done = subprocess.run([*command, "--out", str(out)], env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    file = out / "ppo.toml"
+    assert done.stdout.splitlines()[-1] == f"next: minerva train ppo --env {PACED} --preset {file}"
+    ends = {trial.name: final_mean(trial) for trial in (out / "trials").iterdir() if trial.is_dir()}
+    assert len(ends) == 3
+    furthest = max(step for step, _ in ends.values())
+    best = max(mean for step, mean in ends.values() if step == furthest)
+    found = _parse(["train", "ppo", "--env", PACED, "--preset", str(file)]).hyperparameters.to_dict()
+    assert (
+        f"{best:,.1f} over 2 seeds from 1000 after {furthest:,} steps"
+        in tomllib.loads(file.read_text())["sources"]["source_0"]
+    )
+    assert 1e-4 <= found["policy_lr"] <= 1e-2
+    assert found["update_epochs"] in (1, 2)
+    assert found["gamma"] != 0.99
