@@ -9,6 +9,7 @@ them, by the clock and by CPU time. The peers come with `pip install 'minerva[be
 """
 
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -48,12 +49,15 @@ class Options:
 
 
 def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
-    """PPO on CleanRL's recipe, 1 and 8 environments, all on gymnasium's environments."""
+    """PPO on CleanRL's recipe, 1 and 8 environments: all on gymnasium's, then Minerva as it comes, on EnvPool."""
     results = []
-    for num_envs in (1, 8):
+    engines = ["gymnasium"] if obstacle(options.env) else ["gymnasium", "envpool"]
+    for num_envs, engine in itertools.product((1, 8), engines):
         arguments = {"env": options.env, "num_envs": num_envs}
-        entries = [Entry(name, f"{CONTESTANTS}:{name}_ppo", arguments) for name in ("minerva", *PEERS)]
-        results.append(_raced(f"PPO, {num_envs} env(s), environment steps/s", entries, options))
+        minerva = Entry("minerva", f"{CONTESTANTS}:minerva_ppo", {**arguments, "engine": engine, "threads": 1})
+        peers = [Entry(name, f"{CONTESTANTS}:{name}_ppo", arguments) for name in PEERS]
+        what = f"PPO, {num_envs} env(s), Minerva on {engine}, environment steps/s"
+        results.append(_raced(what, [minerva, *peers], options))
     return results
 
 

@@ -6,6 +6,7 @@ for 2048 environment steps, whatever the number of environments. Minerva normali
 recipe says; the peers are run without their normalisers, which makes them faster.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,11 +35,21 @@ class Unwatched:
 
 
 def minerva_ppo(
-    env: str, num_envs: int, gate: Gate, engine: Any = "gymnasium", width: int = 64, seeds: int = 1
+    env: str,
+    num_envs: int,
+    gate: Gate,
+    engine: Any = "gymnasium",
+    width: int = 64,
+    seeds: int = 1,
+    threads: int | None = None,
 ) -> None:
+    """`threads` are EnvPool's; None: as many as there are cores."""
+    from minerva.envs.envpool import THREADS
     from minerva.envs.vector import Joined
     from minerva.trainers.ppo.trainer import PPOTrainer
 
+    if threads is not None:
+        os.environ[THREADS] = str(threads)
     sizes = (width, width)
     settings = {"policy_lr": RATE, "minibatch_size": MINIBATCH, "update_epochs": EPOCHS, "target_kl": None}
     shape = (sizes, sizes, STEPS // num_envs)

@@ -56,8 +56,8 @@ class Stack:
         self._update = InPlace(self._updated, self.state, self.learning_mode, updates if first.WHOLE else 0, options)
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
-        self._host: HostFunction | None = None
-        self._try_host = mode == "auto" and not self.many and self.device.type == "cpu"
+        self._hosts: list[HostFunction] = []
+        self._try_host = mode == "auto" and self.device.type == "cpu"
         self._example: Rows = {}
         self._widths: dict[str, int] = {}
         self._metrics: Rows = {}
@@ -80,18 +80,21 @@ class Stack:
     @torch.no_grad()
     def act(self, obs: Tensor, noise: Tensor) -> dict[str, Array]:
         """What the agents' `acted` gives, on the host.  [S * E, O], [S, E, D] -> [S * E, width] by name"""
+        own = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
         if self._try_host:
             self._try_host = False
-            self._host = self._on_numpy(obs, noise)
-        if self._host is not None:
-            return self._host(obs.numpy(), noise.numpy())
-        own = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
-        return self.on_host(self._act(own, noise))
+            self._hosts = self._on_numpy(own, noise)
+        if not self._hosts:
+            return self.on_host(self._act(own, noise))
+        if not self.many:
+            return self._hosts[0](obs.numpy(), noise.numpy())
+        parts = [host(*inputs) for host, *inputs in zip(self._hosts, own.numpy(), noise.numpy(), strict=True)]
+        return _finite({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def look_again(self) -> None:
         """Act on what the agents' networks hold now: somebody else, as a callback, may have written to them."""
-        if self._host is not None:
-            self._host.forget()
+        for host in self._hosts:
+            host.forget()
 
     def act_with(self, parts: Sequence[Rows]) -> dict[str, Array]:
         """The same for actions that each agent has drawn some other way."""
@@ -102,9 +105,7 @@ class Stack:
         rows = packed.flatten(0, 1) if self.many else packed
         columns = rows.cpu().split(list(self._widths.values()), -1)
         actions = {name: part.numpy() for name, part in zip(self._widths, columns, strict=True)}
-        if self.many:  # one agent gone astray is stopped by its own losses, and must not stop the others' environments
-            np.nan_to_num(actions["executed"], copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
-        return actions
+        return _finite(actions) if self.many else actions
 
     # --- learning -------------------------------------------------------------------------------------------
 
@@ -140,15 +141,17 @@ class Stack:
         mode = self.mode if name == "acted" else self.learning_mode
         return compiled(self.lift(piece), mode, self.updates * first.calls(name), options)
 
-    def _on_numpy(self, obs: Tensor, noise: Tensor) -> HostFunction | None:
-        """Acting as calls of NumPy, if that is quicker and there are enough of them."""
-        agent = self.agents[0]
-        if self.updates * agent.calls("acted") < PAYS_FROM:
-            return None
+    def _on_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
+        """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""
+        if self.updates * self.agents[0].calls("acted") < PAYS_FROM:
+            return []
+        inputs = zip(obs, noise, strict=True) if self.many else [(obs, noise)]
         try:
-            return HostFunction(agent.acted, self.state, obs, noise)
+            return [
+                HostFunction(agent.acted, agent.state, *own) for agent, own in zip(self.agents, inputs, strict=True)
+            ]
         except NotOnHostError:
-            return None
+            return []
 
     def _updated(self, state: Tree, data: Any, noise: Any, hyper: Rows) -> tuple[Tree, Rows]:
         return self._functions.updated(state, self.prepare(data), noise, hyper)
@@ -160,3 +163,9 @@ class Stack:
         """All columns in one tensor: one transfer to the host."""
         self._widths = {name: value.shape[-1] for name, value in outputs.items()}
         return torch.cat(list(outputs.values()), -1)
+
+
+def _finite(actions: dict[str, Array]) -> dict[str, Array]:
+    """Actions that environments can be given: one agent gone astray is stopped by its own losses, not the others."""
+    np.nan_to_num(actions["executed"], copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+    return actions

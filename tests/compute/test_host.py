@@ -95,7 +95,25 @@ def test_acting_is_that_of_torch_before_and_after_learning(agent: Any, rows: int
             agent.state["parameters"].mul_(1.1)
             agent.state["normalizer"]["mean"].add_(0.3)
             agent.state["normalizer"]["var"].mul_(0.5)
-    assert quick._host is not None, "the comparison has to be with NumPy"
+    assert quick._hosts, "the comparison has to be with NumPy"
+
+
+def test_agents_of_a_stack_act_as_each_would_alone() -> None:
+    alone = [PPOAgent(5, 2, PPOConfig(), seed=seed) for seed in range(3)]
+    stack = Stack([PPOAgent(5, 2, PPOConfig(), seed=seed) for seed in range(3)], "auto", ENOUGH)
+    obs, drawn = 3 * noise(12, 5), 2 * noise(12, 2)
+    for _ in range(2):
+        found = stack.act(obs, drawn.unflatten(0, (3, 4)))
+        for n, agent in enumerate(alone):
+            own = slice(4 * n, 4 * n + 4)
+            expected = Stack([agent], "auto", ENOUGH).act(obs[own], drawn[own])
+            for name, value in expected.items():
+                np.testing.assert_array_equal(found[name][own], value)
+            with torch.no_grad():
+                agent.state["parameters"].mul_(1.1)
+        with torch.no_grad():
+            stack.state["parameters"].mul_(1.1)
+    assert len(stack._hosts) == 3
 
 
 def test_outputs_that_were_handed_out_do_not_change_later() -> None:
@@ -110,7 +128,7 @@ def test_outputs_that_were_handed_out_do_not_change_later() -> None:
 def test_few_actions_are_not_worth_tracing() -> None:
     stack = Stack([PPOAgent(5, 2, PPOConfig(rollout_steps=16, minibatch_size=16))], "auto", 3)
     stack.act(noise(1, 5), noise(1, 2))
-    assert stack._host is None
+    assert not stack._hosts
 
 
 @pytest.mark.parametrize(("width", "rows", "here"), [(64, 1, True), (128, 1, False), (64, 64, True), (64, 65, False)])
@@ -120,7 +138,7 @@ def test_what_openblas_would_share_among_threads_is_left_to_torch(width: int, ro
     stack._act = lambda *_: torch.zeros(rows, 4)  # type: ignore[assignment]  # compiling takes a while
     stack._widths = {"actions": 2, "executed": 2}
     stack.act(noise(rows, 5), noise(rows, 2))
-    assert (stack._host is not None) == here
+    assert bool(stack._hosts) == here
 
 
 def test_an_unknown_operation_is_refused() -> None:
