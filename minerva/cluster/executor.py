@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,14 @@ class RayExecutor:
         over, _ = self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         return [(self._tasks.pop(reference), self._code(reference)) for reference in over]
 
-    def stop(self) -> None:
+    def stop(self, tasks: Sequence[Task]) -> None:
         """See `Executor`."""
-        for reference in self._tasks:
+        stopped = [reference for reference, task in self._tasks.items() if task in tasks]
+        for reference in stopped:
             self.ray.cancel(reference)
-        self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=RELEASE)
-        self._tasks.clear()
+        if stopped:
+            self.ray.wait(stopped, num_returns=len(stopped), timeout=RELEASE)
+        self._tasks = {reference: task for reference, task in self._tasks.items() if reference not in stopped}
 
     def _code(self, reference: Any) -> int:
         """A task's exit code, also if all attempts failed."""
