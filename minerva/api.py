@@ -8,7 +8,7 @@ from typing import Any
 from minerva.config import Config
 from minerva.envs.envpool import obstacle
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, make_vector
+from minerva.envs.vector import EngineName, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.policy import load_policy
@@ -141,7 +141,7 @@ def make_trainer(
     device: str,
     config: Config,
     init_from: str | Path | None = None,
-    engine: EngineName = "auto",
+    engine: EngineName | VectorEnv = "auto",
     processes: Processes = ALONE,
 ) -> Any:
     """A trainer from a whole config object, in one of the `processes` that learn as one."""

@@ -79,6 +79,7 @@ LAYERS = [
     "trainers.*.trainer",
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
+    "trainers.blocks",
     "trainers.stack",
     "runs.run runs.together runs.trainable runs.distributed",
     "evaluation",
@@ -163,7 +164,8 @@ ONLY_IN = {
 
 MEET_ENVIRONMENTS = """
     cli.* cluster.* benchmark.* export.* api analysis.* evaluation envs.* runs.run runs.together runs.trainable
-    runs.distributed trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
+    runs.distributed trainers.blocks
+    trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 
 

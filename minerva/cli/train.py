@@ -21,7 +21,7 @@ from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
-from minerva.envs.vector import EngineName
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.errors import ConfigError, RunError
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
@@ -29,7 +29,7 @@ from minerva.runs.run import Result
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import PREFIXES, config_class
-from minerva.utils.processes import launched
+from minerva.utils.processes import Processes, launched
 
 DEFAULT_ENV = "Pendulum-v1"
 
@@ -53,6 +53,10 @@ class RunOptions:
     """Environment steps to train for."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
+    actors: int = 0
+    """Ray actors that act and step the environments, in equal blocks; 0: this process does. Needs the extra cluster."""
+    address: str | None = None
+    """The Ray cluster of the actors; None: this machine."""
     engine: EngineName = "auto"
     """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
     threads), or auto: envpool where it is installed and has the task, else gymnasium."""
@@ -103,7 +107,8 @@ class TrainCommand:
         if options.seeds is not None or options.vary is not None:
             return self._run_seeds(Seeds(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         processes = launched(options.device)
-        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
+        engine = _stepped_by(algo, config, options, processes)
+        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, engine)
         trainer = make_trainer(*made_of, processes)
         folder = _folder(algo, options)
         console = Console(highlight=False, quiet=processes.rank > 0)
@@ -132,6 +137,17 @@ class TrainCommand:
         with ignored_signals():
             seeds.conclude(console, results)
         return 0 if all(result.finished for result in results) else 3
+
+
+def _stepped_by(algo: str, config: Config, options: RunOptions, processes: Processes) -> EngineName | VectorEnv:
+    """What steps the environments: an engine of this process, or Ray actors."""
+    if not options.actors:
+        return options.engine
+    if processes.count > 1:
+        raise ConfigError("Actors belong to one learner: start them without torchrun.")
+    from minerva.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
+
+    return ray_blocks(algo, config, options.env, options.actors, options.engine, options.address)
 
 
 def train_type(arguments: Sequence[str]) -> Any:

@@ -98,10 +98,11 @@ class Run:
         number: int = 0,
         together: int = 1,
         processes: int = 1,
+        actors: int = 0,
     ) -> None:
         """`signals` are those of a population, in which this is run `number` of `together`; None: it is alone.
 
-        `processes` learn as one.
+        `processes` learn as one, `actors` step the environments.
         """
         self.trainer = trainer
         self.total_steps = total_steps
@@ -121,7 +122,8 @@ class Run:
         self._saved: int | None = None
         self._saved_at = self.took = 0.0
         self._best = False  # the last evaluation is the best, and was not saved yet
-        self.number, self.together, self.processes = number, together, processes
+        self.number, self.together = number, together
+        self.workers = {"processes": processes, "actors": actors}
         self.begin_at: int | None = None
         """The step of the checkpoint to go on from; None: the newest."""
         self.already_finished = self._finished = False
@@ -255,8 +257,7 @@ class Run:
 
     def _made_with(self) -> dict[str, Any]:
         """What else the last bits of the results depend on."""
-        how_many = {"seeds trained together": self.together, "processes": self.processes}
-        return {**provenance()["versions"], **how_many}
+        return {**provenance()["versions"], "seeds trained together": self.together, **self.workers}
 
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written

@@ -31,6 +31,8 @@ class Agent(ABC):
     """Those of them that are worth compiling each."""
     INPUTS: ClassVar[tuple[str, ...]]
     """Fields of the config that an update takes as numbers: the agents of a stack may differ in them."""
+    ACTING: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
+    """What acting needs of the state, as far as there is such a part."""
     WHOLE: ClassVar[bool] = False
     """Whether the update has no long loop, so that it is compiled as a whole."""
 
@@ -96,6 +98,10 @@ class Agent(ABC):
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """An update's metrics as they are logged."""
         return metrics
+
+    def weights(self) -> Tree:
+        """What another agent of the same config needs to act as this one does."""
+        return {name: part for name, part in self.state.items() if name in self.ACTING}
 
     def calls(self, piece: str) -> int:
         """How often an update calls a piece."""

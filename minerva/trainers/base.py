@@ -19,6 +19,7 @@ from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.glance import Gauge, Glance, read
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.together import Together
+from minerva.trainers.blocks import Blocks
 from minerva.trainers.health import Health
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
@@ -66,7 +67,8 @@ class Trainer(ABC):
         self.check(total_steps)
         if self.processes.count > 1:
             return self._train_as_one(total_steps, Path(out_dir), how)
-        run = Run(self, total_steps, Path(out_dir), how)
+        actors = len(self.envs.workers) if isinstance(self.envs, Blocks) else 0
+        run = Run(self, total_steps, Path(out_dir), how, actors=actors)
         with run:
             if not run.already_finished:
                 self.loop([self], self.envs, Together([run]))

@@ -17,6 +17,7 @@ from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Agent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
+from minerva.trainers.blocks import Blocks
 from minerva.trainers.stack import Stack, joined_state
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
@@ -34,6 +35,11 @@ def collect(
     for agent, rollout in zip(stack.agents, rollouts, strict=True):
         rollout.begin(agent.draw_own_actions)
     noise: Tensor = stack.gathered([rollout.noise for rollout in rollouts])
+    if isinstance(envs, Blocks):
+        envs.begin(stack.agents[0].weights(), noise)
+        fields, episodes = envs.finish()
+        first.fill(fields)
+        return episodes
     while not (first.full or interrupted()):
         obs = envs.obs
         done = stack.act(torch.from_numpy(obs), noise.select(-3, first.filled))

@@ -68,6 +68,7 @@ class MPOAgent(OffPolicyAgent):
 
     PIECES = ("acted", "updated")
     COMPILED = ("acted",)
+    ACTING = ("policy", "policy_target")
     WHOLE = True
     INPUTS = (*HYPER, "target_networks_update_period")
 
