@@ -188,11 +188,11 @@ class Blocks(VectorEnv):
 
     def state_dict(self) -> State:
         """See `VectorEnv`: that of one with all environments."""
-        whole = {
-            name: np.concatenate([state[name] for state in self._states]) for name in ("obs", "returns", "lengths")
-        }
-        simulators = [one for state in self._states for one in state["simulators"]]
-        obstacle = next((state["obstacle"] for state in self._states if state["obstacle"]), "")
+        under_way = {"obs": self.obs, "returns": self._returns, "lengths": self._lengths}
+        states = self._states or [{**under_way, "simulators": [], "obstacle": "nothing was begun"}]
+        whole = {name: np.concatenate([state[name] for state in states]) for name in under_way}
+        simulators = [one for state in states for one in state["simulators"]]
+        obstacle = next((state["obstacle"] for state in states if state["obstacle"]), "")
         return {**whole, "simulators": simulators, "obstacle": obstacle}
 
     def load_state_dict(self, state: State) -> str:
