@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_runs import PACED
+from tiny_runs import LAYERS, PACED, SIZES, STEPS
 
 from minerva.cli.main import _parse
+from minerva.cluster.tuning import Best, Search, preset_file
 
 pytest.importorskip("ray")
 pytest.importorskip("optuna")
@@ -31,10 +32,14 @@ def final_mean(trial: Path) -> tuple[int, float]:
 
 def test_a_search_that_is_stopped_goes_on_and_its_best_is_a_preset(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = f"--env {PACED} --preset none --engine gymnasium --total-steps 8192 --evaluations 4 --trials 3 --jobs 1"
+    settings = {**SIZES, **{name: list(widths) for name, widths in LAYERS.items()}}
+    base = Search("ppo", PACED, SEEDS, STEPS, "none", (), 1, 1, out)
+    (tmp_path / "base.toml").write_text(preset_file(base, Best(settings, 0.0, 0, 0), {}, "small, for a test"))
+    options = f"--env {PACED} --preset {tmp_path}/base.toml --engine gymnasium --total-steps {STEPS} --evaluations 4"
     searched = ["--search", "policy_lr=1e-4:1e-2", "gamma", "update_epochs=1,2"]
-    command = [sys.executable, "-m", "minerva", "tune", "ppo", *options.split(), "--seeds", "1000:1002", *searched]
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
+    command = [sys.executable, "-m", "minerva", "tune", "ppo", *options.split(), "--trials", "3", "--jobs", "1"]
+    command += ["--seeds", "1000:1002", *searched]
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "PACE": "0.005"}
     with subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 600
         while not list(out.glob("trials/*/seed1001/metrics.jsonl")) and time.monotonic() < deadline:
@@ -55,7 +60,7 @@ def test_a_search_that_is_stopped_goes_on_and_its_best_is_a_preset(tmp_path: Pat
     found = _parse(["train", "ppo", "--env", PACED, "--preset", str(file)]).hyperparameters.to_dict()
     assert (
         f"{best:,.1f} over 2 seeds from 1000 after {furthest:,} steps"
-        in tomllib.loads(file.read_text())["sources"]["source_0"]
+        in tomllib.loads(file.read_text())["sources"]["source_1"]
     )
     assert 1e-4 <= found["policy_lr"] <= 1e-2
     assert found["update_epochs"] in (1, 2)
