@@ -162,7 +162,7 @@ def _vmpo(normal: Normal) -> None:
     vmpo.weighted_nll(weights, normal(ROWS))
     mean, log_std = normal(ROWS, ACT), 0.3 * normal(ROWS, ACT)
     old = {"old_means": normal(ROWS, ACT), "old_log_stds": 0.3 * normal(ROWS, ACT)}
-    kls, _ = vmpo.constraints(mean, log_std, old, selected)
+    kls, _ = vmpo.constraints(mean, log_std, old, selected, selected.sum())
     alphas, bounds = torch.rand(2) + 0.5, torch.tensor([0.02, 0.03])
     vmpo.constraint_loss(alphas, kls, bounds)
     vmpo.penalized(normal(1)[0], alphas, kls)

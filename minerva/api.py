@@ -8,7 +8,7 @@ from typing import Any
 from minerva.config import Config
 from minerva.envs.envpool import obstacle
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, make_vector
+from minerva.envs.vector import EngineName, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.policy import load_policy
@@ -17,6 +17,7 @@ from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
 from minerva.trainers.population import Population
 from minerva.trainers.registry import agent_class, config_class, trainer_class
+from minerva.utils.processes import ALONE, Processes
 
 logger = logging.getLogger("minerva")
 
@@ -140,10 +141,11 @@ def make_trainer(
     device: str,
     config: Config,
     init_from: str | Path | None = None,
-    engine: EngineName = "auto",
+    engine: EngineName | VectorEnv = "auto",
+    processes: Processes = ALONE,
 ) -> Any:
-    """A trainer from a whole config object."""
-    trainer = trainer_class(algo)(env, seed, device, engine=engine, **config.to_dict())
+    """A trainer from a whole config object, in one of the `processes` that learn as one."""
+    trainer = trainer_class(algo)(env, seed, device, engine=engine, processes=processes, **config.to_dict())
     if init_from is not None:
         trainer.init_from(init_from)
     return trainer

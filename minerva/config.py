@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from minerva.errors import ConfigError
 
@@ -48,6 +48,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 class Config:
     """Base of the algorithms' configs. Every value is checked when the object is made."""
 
+    DIVIDED: ClassVar[tuple[str, ...]] = ("num_envs",)
+    """What processes that learn as one have a share of each: the config is that of all."""
+
     def __post_init__(self) -> None:
         for field, annotation in self.annotations().items():
             object.__setattr__(self, field, checked(field, getattr(self, field), annotation))
@@ -74,6 +77,18 @@ class Config:
         for name in names:
             if name not in cls.annotations():
                 raise ConfigError(f"{name} is not a setting of {cls.__name__}. {nearest(name, cls.annotations())}")
+
+    def share(self, processes: int) -> Self:
+        """The config of one of so many processes."""
+        if processes == 1:
+            return self
+        for name in self.DIVIDED:
+            if getattr(self, name) % processes:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, and {processes} processes cannot have equal shares of it: "
+                    f"give a multiple of {processes}."
+                )
+        return dataclasses.replace(self, **{name: getattr(self, name) // processes for name in self.DIVIDED})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they are written to config.yaml."""

@@ -79,8 +79,9 @@ LAYERS = [
     "trainers.*.trainer",
     "trainers.on_policy trainers.off_policy",
     "trainers.base",
+    "trainers.blocks",
     "trainers.stack",
-    "runs.run runs.together runs.trainable",
+    "runs.run runs.together runs.trainable runs.distributed",
     "evaluation",
     "trainers.*.agent",
     "trainers.*.*",
@@ -163,6 +164,7 @@ ONLY_IN = {
 
 MEET_ENVIRONMENTS = """
     cli.* cluster.* benchmark.* export.* api analysis.* evaluation envs.* runs.run runs.together runs.trainable
+    runs.distributed trainers.blocks
     trainers.base trainers.on_policy trainers.off_policy trainers.population trainers.*.trainer
 """
 

@@ -46,10 +46,10 @@ class LocalExecutor:
         self._processes = [(task, process) for task, process, code in codes if code is None]
         return [(task, code) for task, _, code in codes if code is not None]
 
-    def stop(self) -> None:
+    def stop(self, tasks: Sequence[Task]) -> None:
         """See `Executor`."""
-        end([process for _, process in self._processes])
-        self._processes = []
+        end([process for task, process in self._processes if task in tasks])
+        self._processes = [(task, process) for task, process in self._processes if task not in tasks]
 
 
 def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:

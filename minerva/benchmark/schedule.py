@@ -78,10 +78,12 @@ class Schedule:
             while True:
                 for task, code in self.executor.ended():
                     self._end(task, code)
-                if signals.received or (self.deadline is not None and time.monotonic() >= self.deadline):
+                if signals.received:
                     with ignored_signals():
-                        self.executor.stop()
-                    return not signals.received
+                        self.executor.stop(self.executor.running())
+                    return False
+                if self.deadline is not None and time.monotonic() >= self.deadline:
+                    self._stop_training()
                 self._start_what_fits()
                 show(self.executor.running())
                 if not self.executor.running():
@@ -116,6 +118,15 @@ class Schedule:
             return True
         steps = task.cells[0].total_steps - self._step(task)
         return self.deadline - time.monotonic() >= MARGIN * self.pace.expected(task.cells[0], steps)
+
+    def _stop_training(self) -> None:
+        """The time is up: nothing is trained any more, but what is finished is measured, or it would be lost."""
+        training = [task for task in self.executor.running() if task.kind == "train"]
+        with ignored_signals():
+            self.executor.stop(training)
+        finished = [cell for task in training for cell in task.cells if self.files.finished(cell)]
+        self.waiting = [task for task in self.waiting if task.kind == "measure"]
+        self.waiting += [self.maker.measure(cell) for cell in finished]
 
     def _end(self, task: Task, code: int) -> None:
         """A task has ended by itself: what follows from it, or why it failed."""

@@ -49,8 +49,8 @@ class Executor(Protocol):
     def ended(self) -> list[tuple[Task, int]]:
         """Those that ended since the last call, with their exit codes."""
 
-    def stop(self) -> None:
-        """Let every task write its checkpoint and end; after this none is running."""
+    def stop(self, tasks: Sequence[Task]) -> None:
+        """Let these tasks write their checkpoints and end; after this none of them is running."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
-from minerva.envs.vector import EngineName
+from minerva.envs.vector import EngineName, VectorEnv
 from minerva.errors import ConfigError, RunError
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
@@ -29,6 +29,7 @@ from minerva.runs.run import Result
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import PREFIXES, config_class
+from minerva.utils.processes import Processes, launched
 
 DEFAULT_ENV = "Pendulum-v1"
 
@@ -52,6 +53,10 @@ class RunOptions:
     """Environment steps to train for."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
+    actors: int = 0
+    """Ray actors that act and step the environments, in equal blocks; 0: this process does. Needs the extra cluster."""
+    address: str | None = None
+    """The Ray cluster of the actors; None: this machine."""
     engine: EngineName = "auto"
     """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
     threads), or auto: envpool where it is installed and has the task, else gymnasium."""
@@ -101,19 +106,25 @@ class TrainCommand:
         }
         if options.seeds is not None or options.vary is not None:
             return self._run_seeds(Seeds(algo, config, options.seeds, options.seed, options.vary or ""), settings)
-        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, options.engine)
-        trainer = make_trainer(*made_of)
+        processes = launched(options.device)
+        engine = _stepped_by(algo, config, options, processes)
+        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, engine)
+        trainer = make_trainer(*made_of, processes)
         folder = _folder(algo, options)
-        console = Console(highlight=False)
-        _announce(console, algo, options, config, trainer.envs.engine)
+        console = Console(highlight=False, quiet=processes.rank > 0)
+        _announce(console, algo, options, config, trainer.envs.engine, processes.count)
         result = trainer.train(options.total_steps, folder, **settings)
+        processes.part()
         with ignored_signals():  # the run is over and written: what is left is to tell of it
-            _conclude(console, algo, options.env, result)
+            if processes.rank == 0:
+                _conclude(console, algo, options.env, result)
         return 0 if result.finished else 3
 
     def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
         """The same for a population."""
         options = self.run_options
+        if launched(options.device).count > 1:
+            raise ConfigError("Seeds are trained together by one process: start them without torchrun.")
         if options.resume is not None:
             raise ConfigError(
                 "--resume goes on with one run. Seeds that were trained together go on with the same --run-dir."
@@ -126,6 +137,17 @@ class TrainCommand:
         with ignored_signals():
             seeds.conclude(console, results, in_place=options.run_dir is not None)
         return 0 if all(result.finished for result in results) else 3
+
+
+def _stepped_by(algo: str, config: Config, options: RunOptions, processes: Processes) -> EngineName | VectorEnv:
+    """What steps the environments: an engine of this process, or Ray actors."""
+    if not options.actors:
+        return options.engine
+    if processes.count > 1:
+        raise ConfigError("Actors belong to one learner: start them without torchrun.")
+    from minerva.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
+
+    return ray_blocks(algo, config, options.env, options.actors, options.engine, options.address)
 
 
 def train_type(arguments: Sequence[str]) -> Any:
@@ -227,9 +249,12 @@ def _without_checks(config: Any) -> Any:
     return dataclass(frozen=True)(type(config.__name__, (config,), body))
 
 
-def _announce(console: Console, algo: str, options: RunOptions, config: Config, engine: str) -> None:
+def _announce(
+    console: Console, algo: str, options: RunOptions, config: Config, engine: str, processes: int = 1
+) -> None:
     """What is about to happen, with every setting."""
-    budget = f"{options.total_steps:,} steps on {options.device}, stepped by {engine}"
+    many = f" of {processes} processes" if processes > 1 else ""
+    budget = f"{options.total_steps:,} steps on {options.device}{many}, stepped by {engine}"
     seeds = f"seed {options.seed}" if options.seeds is None else f"seeds {options.seeds} together"
     console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {seeds}, {budget}", soft_wrap=True)
     settings = config.to_dict()

@@ -1,13 +1,22 @@
 """Ray itself: found, started or joined."""
 
+import contextlib
 import importlib
 import importlib.util
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from minerva.benchmark.files import is_locked
 from minerva.errors import ConfigError
 
 OBJECTS = 200 << 20
 """Bytes for objects that tasks share, where Ray is started here: commands and numbers are all that is sent."""
+RELEASE = 60.0
+"""Seconds to wait for the folders of runs: on a node that was cut off they may still be being closed."""
 
 
 def ray(address: str | None = None) -> Any:
@@ -16,7 +25,8 @@ def ray(address: str | None = None) -> Any:
     if not package.is_initialized():
         started: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": OBJECTS}
         try:
-            package.init(address or "local", logging_level="error", log_to_driver=False, **started)
+            with _own_signals():
+                package.init(address or "local", logging_level="error", log_to_driver=False, **started)
         except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(
@@ -31,3 +41,24 @@ def imported() -> Any:
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("This needs Ray, which is not installed: pip install 'minerva[cluster]'.")
     return importlib.import_module("ray")
+
+
+def wait_until_released(folders: Sequence[Path]) -> None:
+    """Until no process is training in these runs' folders any more."""
+    deadline = time.monotonic() + RELEASE
+    while any(map(is_locked, folders)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes over SIGTERM, and aborts at it; inside, it may, and afterwards signals are heeded as before."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

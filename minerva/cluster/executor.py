@@ -2,13 +2,14 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minerva.benchmark.files import Files, is_locked
+from minerva.benchmark.files import Files
 from minerva.benchmark.local import begin, end
 from minerva.benchmark.tasks import Task
-from minerva.cluster.engine import ray
+from minerva.cluster.engine import RELEASE, ray, wait_until_released
 from minerva.errors import ConfigError
 
 ATTEMPTS = 5
@@ -16,8 +17,6 @@ ATTEMPTS = 5
 WRONG_INPUT = 2
 """The exit code that no other node would change."""
 POLL = 0.2
-RELEASE = 60.0
-"""Seconds that a task waits for the folders of its runs: on a node that was cut off they may still be being closed."""
 
 
 class RayExecutor:
@@ -64,12 +63,14 @@ class RayExecutor:
         over, _ = self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         return [(self._tasks.pop(reference), self._code(reference)) for reference in over]
 
-    def stop(self) -> None:
+    def stop(self, tasks: Sequence[Task]) -> None:
         """See `Executor`."""
-        for reference in self._tasks:
+        stopped = [reference for reference, task in self._tasks.items() if task in tasks]
+        for reference in stopped:
             self.ray.cancel(reference)
-        self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=RELEASE)
-        self._tasks.clear()
+        if stopped:
+            self.ray.wait(stopped, num_returns=len(stopped), timeout=RELEASE)
+        self._tasks = {reference: task for reference, task in self._tasks.items() if reference not in stopped}
 
     def _code(self, reference: Any) -> int:
         """A task's exit code, also if all attempts failed."""
@@ -94,9 +95,7 @@ class AttemptFailedError(Exception):
 
 def attempt(task: Task, folders: list[Path]) -> int:
     """On a node: run the command to its end. Cancelled, or left alone by its node, it stops where it can go on."""
-    released = time.monotonic() + RELEASE
-    while any(map(is_locked, folders)) and time.monotonic() < released:
-        time.sleep(POLL)
+    wait_until_released(folders)
     process = begin((sys.executable, *task.command[1:]), task.log, threads=1)
     try:
         while process.poll() is None:

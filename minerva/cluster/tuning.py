@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from minerva.benchmark.local import begin, end
 from minerva.benchmark.tasks import written
-from minerva.cluster.engine import ray
+from minerva.cluster.engine import ray, wait_until_released
 from minerva.cluster.space import Dimension
 from minerva.envs.vector import EngineName
 from minerva.errors import TrainingError
@@ -126,6 +126,7 @@ def follow(drawn: dict[str, Any], search: Search) -> None:
 
     folder = search.out / "trials" / tune.get_context().get_trial_id()
     log = folder.with_suffix(".log")
+    wait_until_released([folder / f"seed{seed}" for seed in search.seeds])
     process = begin(search.command(drawn, folder), log, threads=1)
     reported = 0
     try:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, Literal
 
 import torch
@@ -32,7 +33,12 @@ class _EachOnce(CustomGraphPass):
         return "minerva: each subexpression once"
 
 
-OPTIONS: dict[str, Any] = {"post_grad_custom_pre_pass": _EachOnce()}
+OPTIONS: dict[str, Any] = {
+    "post_grad_custom_pre_pass": _EachOnce(),
+    # to look at every object a function has touched takes as long as a step of PPO; its tensors' shapes are enough,
+    # because what else it depends on never changes and each function has its own place in the cache (see `_own`)
+    "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe,
+}
 
 
 def options_for(device: torch.device, many: bool = False) -> dict[str, Any]:
@@ -70,6 +76,15 @@ def first_line(error: Exception) -> str:
     return next(iter(lines), type(error).__name__)
 
 
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under code of its own: torch.compile keeps what it made with the code, which others may share."""
+
+    def call(*inputs: Any) -> Any:
+        return function(*inputs)
+
+    return FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
+
+
 class _Compiled:
     """Calls the compiled function; at its first failure says so and is the plain function from then on."""
 
@@ -81,7 +96,7 @@ class _Compiled:
         try:
             if self.call is None:
                 # raises on a Python it does not know
-                self.call = torch.compile(self.plain, fullgraph=True, dynamic=False, options=self.options)
+                self.call = torch.compile(_own(self.plain), fullgraph=True, dynamic=False, options=self.options)
             return self.call(*inputs)
         except Exception as error:  # no compiler, an unsupported operation, a full cache disk: all the same here
             if self.call is self.plain:

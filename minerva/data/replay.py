@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from minerva.errors import CheckpointError
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.seeding import generator
 from minerva.utils.tree import Tree
 
@@ -28,8 +29,15 @@ class Replay:
     """
 
     def __init__(
-        self, capacity: int, num_envs: int, widths: Mapping[str, int], device: torch.device, seed: int = 0
+        self,
+        capacity: int,
+        num_envs: int,
+        widths: Mapping[str, int],
+        device: torch.device,
+        seed: int = 0,
+        processes: Processes = ALONE,
     ) -> None:
+        """`processes` have a replay each and draw from them what is learned from together."""
         self.widths = {**widths, **OWN_FIELDS}
         self.num_envs = num_envs
         self.steps = max(capacity // num_envs, 1)
@@ -40,6 +48,7 @@ class Replay:
         }
         self.written = 0
         self.cuts: list[int] = []
+        self.processes = processes
         self.generator = generator(seed, "replay", torch.device("cpu"))
         self._writer = Writer([self], self.state)
 
@@ -74,7 +83,7 @@ class Replay:
 
         They are drawn on the host, where so few numbers are had sooner than a GPU begins.
         """
-        return torch.randint(len(self), (size,), generator=self.generator)
+        return self.processes.own(torch.randint(len(self), (self.processes.count * size,), generator=self.generator))
 
     def transitions(self, state: Tree, starts: Tensor) -> dict[str, Tensor]:
         """The rows at `starts`."""

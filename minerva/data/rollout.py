@@ -1,6 +1,6 @@
 """A rollout: T steps of E environments in preallocated memory. Every row is data; there are no reset rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,12 @@ class Rollout:
         rows["terminated"][t] = terminated
         rows["dones"][t] = terminated | truncated
         self.filled += 1
+
+    def fill(self, fields: Mapping[str, Array]) -> None:
+        """Keep all steps at once, [T, E, ...] by field."""
+        for name, rows in self._rows.items():
+            rows[:] = fields["terminated"] | fields["truncated"] if name == "dones" else fields[name]
+        self.filled = self.steps
 
     def tensors(self) -> dict[str, Tensor]:
         """All fields by name, on the learner's device."""

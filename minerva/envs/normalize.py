@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from minerva.formulas.returns import discounted_sums
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.running_norm import refreshed
 from minerva.utils.tree import Tree, copy_
 
@@ -33,10 +34,11 @@ class RewardNorm:
         return scaled
 
     @staticmethod
-    def scaled(state: Tree, rewards: Tensor, dones: Tensor) -> tuple[Tree, Tensor]:
-        """The state after learning from a rollout's rewards [T, E], and the rewards scaled."""
+    def scaled(state: Tree, rewards: Tensor, dones: Tensor, processes: Processes = ALONE) -> tuple[Tree, Tensor]:
+        """The state after learning from the rewards [T, E] of all processes' rollouts, and the own ones scaled."""
         sums, running = discounted_sums(rewards.double(), dones.double(), state["running"], state["gamma"])
-        statistics = refreshed({name: state[name] for name in ("mean", "var", "count")}, sums.reshape(-1))
+        before = {name: state[name] for name in ("mean", "var", "count")}
+        statistics = refreshed(before, sums.reshape(-1), processes)
         variance = statistics["var"]
         # LaTeX: \tilde{r}_t = \operatorname{clip}(\frac{r_t}{\sqrt{v + \varepsilon_0}}, -c, c)
         scaled = torch.clamp(rewards / torch.sqrt(variance + EPS), -CLIP, CLIP)

@@ -1,5 +1,6 @@
 """One environment that is drawn: stepped as in an evaluation, with a picture of every state."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -12,7 +13,8 @@ from minerva.envs.vector import GymnasiumEngine
 from minerva.errors import EnvError
 from minerva.utils.scaling import Array, to_bounds
 
-DRAWN_WITHOUT_MUJOCO = ("gymnasium.envs.classic_control", "gymnasium.envs.box2d")
+DRAWN_BY_MUJOCO = "gymnasium.envs.mujoco"
+DRAWN_OTHERWISE = ("gymnasium.envs.classic_control", "gymnasium.envs.box2d")
 
 COARSE_SHADOWS = 1024
 """Pixels of the map that shadows are read from."""
@@ -27,8 +29,7 @@ class DrawnEnv:
     def __init__(self, env: EnvLike, width: int, height: int) -> None:
         """`width` and `height` are for MuJoCo's pictures; others have the size that their environment gives them."""
         self.name = env_name(env)
-        if _may_be_simulated(env):
-            choose_way()
+        _prepare_mujoco(env)
         for name, value in QUIET_PYGAME.items():
             os.environ.setdefault(name, value)
         by_call = callable(env) and not isinstance(env, gym.Env)
@@ -62,6 +63,9 @@ class DrawnEnv:
         except gym.error.DependencyNotInstalled as error:
             missing = "pygame" if "pygame" in str(error) else str(error).splitlines()[0]
             raise EnvError(f"{self.name} is drawn with {missing}: pip install 'minerva[video]'.") from None
+        except Exception as error:  # whatever a renderer raises, of MuJoCo's or of the user's own
+            reason = next(iter(str(error).strip().splitlines()), "")
+            raise EnvError(f"{self.name} cannot be drawn ({type(error).__name__}: {reason}).") from error
         picture = np.asarray(drawn)
         if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
             raise EnvError(
@@ -75,10 +79,15 @@ class DrawnEnv:
         self._engine.close()
 
 
-def _may_be_simulated(env: EnvLike) -> bool:
-    """Whether MuJoCo may draw this environment: everything that is not known to be drawn otherwise."""
+def _prepare_mujoco(env: EnvLike) -> None:
+    """Choose how MuJoCo draws, if it may be what draws this environment; EnvError if it surely is and cannot."""
     spec = gym.registry.get(env) if isinstance(env, str) else None
-    return spec is None or not str(spec.entry_point).startswith(DRAWN_WITHOUT_MUJOCO)
+    drawn_by = str(spec.entry_point) if spec else ""
+    if is_dm_control(env) or drawn_by.startswith(DRAWN_BY_MUJOCO):
+        choose_way()
+    elif not drawn_by.startswith(DRAWN_OTHERWISE):
+        with contextlib.suppress(EnvError):  # it may be needed, and if it is not, nothing is missing
+            choose_way()
 
 
 def _made_to_draw(env: EnvLike, make: Any, width: int, height: int) -> gym.Env[Any, Any]:

@@ -4,10 +4,14 @@ from torch import Tensor
 
 
 def combine_moments(mean: Tensor, var: Tensor, count: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and count after seeing `batch` [n, D] too (Chan et al. 1979); exact in any order."""
-    batch_mean = batch.mean(0)
-    batch_var = batch.var(0, correction=0)
-    n = batch.shape[0]
+    """Mean, variance and count after seeing `batch` [n, D] too."""
+    return merge_moments(mean, var, count, batch.mean(0), batch.var(0, correction=0), batch.shape[0])
+
+
+def merge_moments(
+    mean: Tensor, var: Tensor, count: Tensor, batch_mean: Tensor, batch_var: Tensor, n: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and count after seeing n rows with these moments too (Chan et al. 1979); exact in any order."""
     # LaTeX: \Delta_j = \bar{x}_j - \mu_j
     delta = batch_mean - mean
     # LaTeX: c' = c + n

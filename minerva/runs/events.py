@@ -27,10 +27,6 @@ class EventsFile:
         self._records = RecordWriter(self._file)
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
-    def arrange(self, charts: Mapping[str, Mapping[str, list[object]]]) -> None:
-        """How the tab "custom scalars" is to show the rows: by category and title, what a chart shows."""
-        self._add(Event(wall_time=time.time(), summary=custom_scalars(charts)))
-
     def write(self, step: int, row: Mapping[str, float]) -> None:
         """One row."""
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]

@@ -97,8 +97,13 @@ class Run:
         signals: StopSignals | None = None,
         number: int = 0,
         together: int = 1,
+        processes: int = 1,
+        actors: int = 0,
     ) -> None:
-        """`signals` are those of a population, in which this is run `number` of `together`; None: it is alone."""
+        """`signals` are those of a population, in which this is run `number` of `together`; None: it is alone.
+
+        `processes` learn as one, `actors` step the environments.
+        """
         self.trainer = trainer
         self.total_steps = total_steps
         self.settings = settings
@@ -118,6 +123,7 @@ class Run:
         self._saved_at = self.took = 0.0
         self._best = False  # the last evaluation is the best, and was not saved yet
         self.number, self.together = number, together
+        self.workers = {"processes": processes, "actors": actors}
         self.begin_at: int | None = None
         """The step of the checkpoint to go on from; None: the newest."""
         self.already_finished = self._finished = False
@@ -251,7 +257,7 @@ class Run:
 
     def _made_with(self) -> dict[str, Any]:
         """What else the last bits of the results depend on."""
-        return {**provenance()["versions"], "seeds trained together": self.together}
+        return {**provenance()["versions"], "seeds trained together": self.together, **self.workers}
 
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written

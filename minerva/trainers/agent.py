@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,6 +31,8 @@ class Agent(ABC):
     """Those of them that are worth compiling each."""
     INPUTS: ClassVar[tuple[str, ...]]
     """Fields of the config that an update takes as numbers: the agents of a stack may differ in them."""
+    ACTING: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
+    """What acting needs of the state, as far as there is such a part."""
     WHOLE: ClassVar[bool] = False
     """Whether the update has no long loop, so that it is compiled as a whole."""
 
@@ -37,6 +40,8 @@ class Agent(ABC):
     device: torch.device
     generator: torch.Generator
     state: Tree
+    processes: Processes = ALONE
+    """Those it learns with. What it owns is the same in all of them."""
 
     @abstractmethod
     def move(self, state: Tree) -> None:
@@ -64,6 +69,11 @@ class Agent(ABC):
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
         """The noise of actions for observations of this shape without its last axis.  [..., D]"""
 
+    def draw_own_actions(self, shape: tuple[int, ...]) -> Tensor:
+        """The same for environments [..., E] of this process: its part of what is drawn for those of all."""
+        *before, envs = shape
+        return self.processes.own(self.draw_actions((*before, envs * self.processes.count)), -2)
+
     @abstractmethod
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
@@ -88,6 +98,10 @@ class Agent(ABC):
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """An update's metrics as they are logged."""
         return metrics
+
+    def weights(self) -> Tree:
+        """What another agent of the same config needs to act as this one does."""
+        return {name: part for name, part in self.state.items() if name in self.ACTING}
 
     def calls(self, piece: str) -> int:
         """How often an update calls a piece."""
@@ -127,8 +141,17 @@ def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> 
     }
 
 
-def fetched(metrics: Rows) -> list[dict[str, float]]:
-    """Metrics as numbers, in one transfer: those of an agent, or of each agent of a stack."""
+def fetched(metrics: Rows, processes: Processes = ALONE) -> list[dict[str, float]]:
+    """Metrics as numbers, in one transfer: those of an agent over all processes, or of each agent of a stack."""
     columns = torch.stack([value.detach().to(torch.float64) for value in metrics.values()]).unsqueeze(-1)
+    if processes.count > 1:
+        columns = _over_processes(list(metrics), torch.stack([of for (of,) in processes.each(columns)]))
     rows = columns.flatten(1).T.tolist() if columns.ndim == 2 else columns.squeeze(-1).T.tolist()
     return [dict(zip(metrics, row, strict=True)) for row in rows]
+
+
+def _over_processes(names: Sequence[str], columns: Tensor) -> Tensor:
+    """Metrics of all processes as one: what is called a minimum or maximum is that, all else is a mean.  [W, M, 1]"""
+    chosen = {"min": columns.amin(0), "max": columns.amax(0), "mean": columns.mean(0)}
+    rules = ["min" if name.endswith("min") else "max" if name.endswith("max") else "mean" for name in names]
+    return torch.stack([chosen[rule][row] for row, rule in enumerate(rules)])

@@ -8,18 +8,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from minerva.config import Config
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.distributed import Following, Led, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.glance import Gauge, Glance, read
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.together import Together
+from minerva.trainers.blocks import Blocks
 from minerva.trainers.health import Health
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
 
@@ -37,17 +39,21 @@ class Trainer(ABC):
         env: EnvLike,
         seed: int,
         device: str,
-        config: Config,
-        num_envs: int,
+        config: Any,
         engine: EngineName | VectorEnv,
+        processes: Processes = ALONE,
     ) -> None:
-        """`engine` steps the environments; given as environments, they are shared with others of a population."""
+        """`engine` steps the environments; given as environments, they are shared with others of a population.
+
+        `processes` learn as one: `config` is that of all, of which each has its share.
+        """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
-        self.num_envs = num_envs
-        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, num_envs, engine)
+        self.processes = processes
+        self.num_envs: int = self.share.num_envs
+        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, self.num_envs, engine)
         self.episodes: list[Episode] = []
         """Those that ended since the last report."""
 
@@ -57,12 +63,32 @@ class Trainer(ABC):
         `settings` are the fields of `RunSettings`. If `out_dir` holds an unfinished run of the same config, it goes
         on from its last checkpoint.
         """
-        run = Run(self, total_steps, Path(out_dir), RunSettings(**settings))
+        how = RunSettings(**settings)
         self.check(total_steps)
+        if self.processes.count > 1:
+            return self._train_as_one(total_steps, Path(out_dir), how)
+        actors = len(self.envs.workers) if isinstance(self.envs, Blocks) else 0
+        run = Run(self, total_steps, Path(out_dir), how, actors=actors)
         with run:
             if not run.already_finished:
                 self.loop([self], self.envs, Together([run]))
         return run.result()
+
+    def _train_as_one(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
+        """The same as one of several processes."""
+
+        def loop(runs: Together) -> None:
+            self.loop([self], self.envs, runs)
+
+        if self.processes.rank > 0:
+            return follow(Following(self, total_steps, settings, self.processes), self.processes, loop)
+        led: Any = Led(self, self.processes)
+        return lead(Run(led, total_steps, out_dir, settings, processes=self.processes.count), self.processes, loop)
+
+    @property
+    def share(self) -> Any:
+        """This process's part of the config."""
+        return self.config.share(self.processes.count)
 
     def start(self, step: int) -> None:
         """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""
@@ -158,10 +184,12 @@ class Trainer(ABC):
 
     def env_seeds(self, step: int) -> list[int]:
         """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
+        first = self.processes.rank * self.num_envs
+        numbers = range(first, first + self.num_envs)
         if step == 0:
-            return [self.seed + i for i in range(self.num_envs)]
-        entropy = ([self.seed, step, i] for i in range(self.num_envs))
-        return [int(np.random.SeedSequence(numbers).generate_state(1)[0]) for numbers in entropy]
+            return [self.seed + i for i in numbers]
+        entropy = ([self.seed, step, i] for i in numbers)
+        return [int(np.random.SeedSequence(words).generate_state(1)[0]) for words in entropy]
 
 
 def note(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:

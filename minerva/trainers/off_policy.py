@@ -5,7 +5,7 @@ environments do not wait for the update and the update does not wait for them: o
 elsewhere one after the other with the same result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Self
 
@@ -19,12 +19,16 @@ from minerva.errors import ConfigError
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
+from minerva.trainers.blocks import Blocks
 from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
-from minerva.utils.tree import Tree
+from minerva.utils.processes import ALONE, Processes
+from minerva.utils.tree import Tree, mapped
 
 REPORT_EVERY = 1_000
 """Environment steps between reports: fetching metrics more often would stall the device for nothing."""
+ROUND = 25
+"""Steps of each environment that actors collect at once."""
 
 
 class OffPolicyTrainer(Trainer):
@@ -35,9 +39,15 @@ class OffPolicyTrainer(Trainer):
     health: Health
 
     def __init__(
-        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+        self,
+        env: EnvLike,
+        seed: int,
+        device: str,
+        config: Any,
+        engine: EngineName | VectorEnv = "auto",
+        processes: Processes = ALONE,
     ) -> None:
-        super().__init__(env, seed, device, config, config.num_envs, engine)
+        super().__init__(env, seed, device, config, engine, processes)
         self.row: dict[str, float] = {}
         """Metrics of the last update: a run that goes on may report before its next one."""
         self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
@@ -45,7 +55,11 @@ class OffPolicyTrainer(Trainer):
     @classmethod
     def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
         """Act, learn, step, report."""
-        first, by = trainers[0], trainers[0].num_envs
+        if isinstance(envs, Blocks):
+            trainers[0]._loop_with_actors(envs, runs)
+            return
+        first, by = trainers[0], trainers[0].config.num_envs
+        sizes = [trainer.share.batch_size for trainer in trainers]
         stack, writer = first._stack(trainers, runs)
         hyper = stack.hyper()
         for _ in runs.steps(by):
@@ -56,7 +70,7 @@ class OffPolicyTrainer(Trainer):
                 obs = envs.obs
                 done = first._actions(trainers, stack, obs, step)
                 for _ in range(first.updates(step + by) - first.updates(step)):
-                    starts = [trainer.replay.starts(trainer.config.batch_size) for trainer in trainers]
+                    starts = [trainer.replay.starts(size) for trainer, size in zip(trainers, sizes, strict=True)]
                     stack.learn(stack.gathered(starts), hyper)
                 note(_stepped(envs, writer, obs, done), trainers)
                 step += by
@@ -67,18 +81,56 @@ class OffPolicyTrainer(Trainer):
                 continue
             runs.report(step, [trainer._metrics(step) for trainer in trainers], taken_episodes(trainers))
 
+    def _loop_with_actors(self, blocks: Blocks, runs: Together) -> None:
+        """The same with workers that act by themselves: while they collect a round, the one before is learned from.
+
+        So they act with weights that lack the updates of one round, and of no more. No round is under way when a
+        report is made: what is saved then is all there is.
+        """
+        stack, writer = self._stack([self], runs)
+        hyper, by = stack.hyper(), self.config.num_envs
+        for _ in runs.steps(by):
+            step, stale = runs.step, 0
+            until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
+            left = min(-(-(until - step) // by), (runs.total_steps - step) // by)
+            rounds = [min(ROUND, left - begun) for begun in range(0, left, ROUND)]
+            self._begin(blocks, stack, step, rounds[0])
+            for size, following in zip(rounds, [*rounds[1:], 0], strict=True):
+                fields, episodes = blocks.finish()
+                note(episodes, [self])
+                for t in range(size):
+                    writer.add(_replay_fields({name: rows[t] for name, rows in fields.items()}))
+                due = self.updates(step + size * by) - self.updates(step)
+                step += size * by
+                if following:
+                    self._begin(blocks, stack, step, following)
+                    stale = max(stale, due)
+                for _ in range(due):
+                    stack.learn(self.replay.starts(self.config.batch_size), hyper)
+            for row in stack.metrics():
+                self.row = {**row, "actors/staleness": stale}
+            runs.report(step, [self._metrics(step)], taken_episodes([self]))
+
+    def _begin(self, blocks: Blocks, stack: Stack, step: int, size: int) -> None:
+        """Let the workers act for so many steps with the weights as they are; at random before learning starts."""
+        shape = (size, self.num_envs)
+        random = step < self.config.update_after and self.config.warmup == "random"
+        drawn = self.agent.sample_uniform(shape) if random else stack.draw_actions(shape)
+        blocks.begin(self.agent.weights(), drawn)
+
     def check(self, total_steps: int) -> None:
         """A run has to hold at least one update."""
-        if self.updates(total_steps // self.num_envs * self.num_envs) < 1:
+        by = self.config.num_envs
+        if self.updates(total_steps // by * by) < 1:
             raise ConfigError(
-                f"total_steps is {total_steps}, and with num_envs {self.num_envs}, update_after "
+                f"total_steps is {total_steps}, and with num_envs {by}, update_after "
                 f"{self.config.update_after} and updates_per_step {self.config.updates_per_step} that leaves no "
                 "update: raise total_steps or lower update_after."
             )
 
     def updates(self, step: int) -> int:
         """How many updates belong to the first `step` steps: a function of the step, so nothing can drift."""
-        before = max(self.config.update_after, self.num_envs)  # the first step has nothing to learn from
+        before = max(self.config.update_after, self.config.num_envs)  # the first step has nothing to learn from
         return max(step - before, 0) * self.rate.numerator // self.rate.denominator
 
     @property
@@ -126,7 +178,8 @@ class OffPolicyTrainer(Trainer):
     def _actions(self, trainers: Sequence[Self], stack: Stack, obs: Array, step: int) -> dict[str, Array]:
         """Actions for all environments; at random before learning starts, if the config says so."""
         if step < self.config.update_after and self.config.warmup == "random":
-            return stack.act_with([trainer.agent.sample_uniform((self.num_envs,)) for trainer in trainers])
+            drawn = [trainer.agent.sample_uniform((self.config.num_envs,)) for trainer in trainers]
+            return stack.act_with([mapped(self.processes.own, actions) for actions in drawn])
         return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
 
     def _metrics(self, step: int) -> dict[str, float]:
@@ -134,24 +187,20 @@ class OffPolicyTrainer(Trainer):
             return {}
         self.health(self.row)
         counts = {"train/updates": self.updates(step), "train/skipped_updates": self.agent.skipped}
-        return {**self.row, **counts, "train/replay": len(self.replay)}
+        return {**self.row, **counts, "train/replay": len(self.replay) * self.processes.count}
 
 
 def _stepped(envs: VectorEnv, writer: Writer, obs: Array, done: dict[str, Array]) -> list[Episode]:
     """One step of every environment, kept in its trainer's replay."""
     step = envs.step(done["executed"])
-    fields = {
-        "obs": obs,
-        "actions_exec": done["executed"],
-        "actions_raw": done["actions"],
-        "behaviour_logp": done["behaviour_logp"],
-        "next_obs": step.next_obs,
-        "rewards": step.rewards,
-        "dones": step.terminated,
-        "truncated": step.truncated,
-    }
-    writer.add(fields)
+    writer.add(_replay_fields({**done, **step._asdict(), "obs": obs}))
     return step.episodes
+
+
+def _replay_fields(step: Mapping[str, Array]) -> dict[str, Array]:
+    """One step of all environments under the names that the replay has for its fields."""
+    names = {"executed": "actions_exec", "actions": "actions_raw", "terminated": "dones"}
+    return {names.get(name, name): values for name, values in step.items()}
 
 
 def _next(step: int, every: int) -> int:

@@ -17,7 +17,9 @@ from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Agent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
+from minerva.trainers.blocks import Blocks
 from minerva.trainers.stack import Stack, joined_state
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
 
@@ -31,8 +33,13 @@ def collect(
     episodes: list[Episode] = []
     first = rollouts[0]
     for agent, rollout in zip(stack.agents, rollouts, strict=True):
-        rollout.begin(agent.draw_actions)
+        rollout.begin(agent.draw_own_actions)
     noise: Tensor = stack.gathered([rollout.noise for rollout in rollouts])
+    if isinstance(envs, Blocks):
+        envs.begin(stack.agents[0].weights(), noise)
+        fields, episodes = envs.finish()
+        first.fill(fields)
+        return episodes
     while not (first.full or interrupted()):
         obs = envs.obs
         done = stack.act(torch.from_numpy(obs), noise.select(-3, first.filled))
@@ -51,13 +58,19 @@ class OnPolicyTrainer(Trainer):
     agent: Agent
 
     def __init__(
-        self, env: EnvLike, seed: int, device: str, config: Any, engine: EngineName | VectorEnv = "auto"
+        self,
+        env: EnvLike,
+        seed: int,
+        device: str,
+        config: Any,
+        engine: EngineName | VectorEnv = "auto",
+        processes: Processes = ALONE,
     ) -> None:
-        super().__init__(env, seed, device, config, config.num_envs, engine)
+        super().__init__(env, seed, device, config, engine, processes)
         self.batch_size: int = config.num_envs * config.rollout_steps
         wanted = config.normalize_rewards
         normalized = not is_dm_control(env) if wanted is None else wanted
-        self.reward_norm = RewardNorm(config.num_envs, config.gamma, self.device) if normalized else None
+        self.reward_norm = RewardNorm(self.num_envs, config.gamma, self.device) if normalized else None
 
     @classmethod
     def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
@@ -129,5 +142,6 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
     if not norms:
         return lambda data: data
     state = joined_state(norms)
-    scale = InPlace(stack.lift(RewardNorm.scaled), state, stack.mode)
+    scaled = functools.partial(RewardNorm.scaled, processes=trainers[0].processes)
+    scale = InPlace(stack.lift(scaled), state, stack.learning_mode)
     return lambda data: {**data, "rewards": scale(data["rewards"], data["dones"])}

@@ -44,14 +44,16 @@ class Stack:
         """`updates` are those to come: compiling has to be worth it."""
         self.agents = list(agents)
         self.many = len(self.agents) > 1
-        self.mode, self.updates = mode, updates
-        self.device = self.agents[0].device
-        self.state = joined_state(self.agents)
         first = self.agents[0]
+        self.mode, self.updates = mode, updates
+        self.learning_mode: CompileMode = "off" if first.processes.count > 1 else mode
+        """Of what waits for other processes on its way: neither compiled nor captured."""
+        self.device = first.device
+        self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
         options = options_for(self.device, self.many)
-        self._update = InPlace(self._updated, self.state, mode, updates if first.WHOLE else 0, options)
+        self._update = InPlace(self._updated, self.state, self.learning_mode, updates if first.WHOLE else 0, options)
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
         self._hosts: list[HostFunction] = []
@@ -72,7 +74,7 @@ class Stack:
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
         """Noise for actions of `shape` environments (or steps and environments) of each agent, agents before those."""
-        drawn: Tensor = self.gathered([agent.draw_actions(shape) for agent in self.agents])
+        drawn: Tensor = self.gathered([agent.draw_own_actions(shape) for agent in self.agents])
         return drawn
 
     @torch.no_grad()
@@ -126,7 +128,7 @@ class Stack:
         """What each agent has to report of the last update, fetched in one transfer; nothing if there was none."""
         if not self._metrics:
             return []
-        rows = fetched(self._metrics)
+        rows = fetched(self._metrics, self.agents[0].processes)
         return [agent.reported(row) for agent, row in zip(self.agents, rows, strict=True)]
 
     # --- details --------------------------------------------------------------------------------------------
@@ -136,7 +138,8 @@ class Stack:
         if name not in first.COMPILED or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
         options = options_for(self.device, self.many)
-        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options)
+        mode = self.mode if name == "acted" else self.learning_mode
+        return compiled(self.lift(piece), mode, self.updates * first.calls(name), options)
 
     def _on_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
         """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""

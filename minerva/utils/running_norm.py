@@ -3,14 +3,18 @@
 import torch
 from torch import Tensor, nn
 
-from minerva.formulas.statistics import combine_moments
+from minerva.formulas.statistics import merge_moments
+from minerva.utils.processes import ALONE, Processes
 
 
-def refreshed(statistics: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """A normaliser's statistics after seeing `rows` [n, D] too; none stay none."""
+def refreshed(statistics: dict[str, Tensor], rows: Tensor, processes: Processes = ALONE) -> dict[str, Tensor]:
+    """A normaliser's statistics after seeing the `rows` [n, D] of all processes too; none stay none."""
     if not statistics:
         return statistics
-    mean, var, count = combine_moments(statistics["mean"], statistics["var"], statistics["count"], rows.double())
+    seen = rows.double()
+    mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
+    for batch_mean, batch_var in processes.each(seen.mean(0), seen.var(0, correction=0)):
+        mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, seen.shape[0])
     return {"mean": mean, "var": var, "count": count}
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import shutil
 from pathlib import Path
 
 import imageio.v3 as imageio
@@ -13,6 +14,17 @@ GRID = {
     "vmpo-squashed": "vmpo --num-envs 2 --rollout-steps 64 --policy-layer-sizes 8 --value-layer-sizes 8 --squash",
 }
 STEPS, EVALUATIONS = 384, 3
+
+KEPT = (
+    "ppo/HalfCheetah-v5",
+    "ppo/Hopper-v5",
+    "vmpo/HalfCheetah-v5",
+    "vmpo/cheetah-run",
+    "mpo/Pendulum-v1",
+    "ablation/vmpo/HalfCheetah-v5_preset",
+    "ablation/vmpo/HalfCheetah-v5_squashed",
+    "ablation/vmpo/HalfCheetah-v5_estimator-dae",
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +46,18 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def results() -> Path:
-    """The committed results."""
+def committed() -> Path:
+    """All results that are committed; more will come."""
     return Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+@pytest.fixture(scope="session")
+def results(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some of them, which stay as they are."""
+    home = tmp_path_factory.mktemp("results")
+    for name in KEPT:
+        for path in committed.glob(f"{name}_seed?.json"):
+            kept = home / path.relative_to(committed)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, kept)
+    return home

@@ -192,6 +192,30 @@ def test_what_draws_nothing_or_something_else_is_refused(counting_run: Path, tmp
     assert not out.exists()
 
 
+class Broken(Counting):
+    def render(self) -> Any:
+        raise RuntimeError("no light\nat all")
+
+
+def test_a_renderer_that_raises_is_named(counting_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match=r"Broken cannot be drawn \(RuntimeError: no light\)"):
+        record(counting_run, env=Broken, out=tmp_path / "a.mp4")
+
+
+def no_way() -> str:
+    raise EnvError("MuJoCo cannot draw here")
+
+
+def test_where_mujoco_cannot_draw_only_what_it_draws_is_refused(
+    counting_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minerva.envs.rendering.choose_way", no_way)
+    record(counting_run, "best", VideoSettings(seconds=0.1), env=Counting, out=tmp_path / "a.mp4")
+    for env in ("HalfCheetah-v5", "dm_control/cheetah/run"):
+        with pytest.raises(EnvError, match="MuJoCo cannot draw here"):
+            record(counting_run, env=env, out=tmp_path / "b.mp4")
+
+
 def test_without_pygame_the_extra_is_named(
     finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ class Pretender:
         self.trained: list[str] = []
         self.finished: set[Cell] = set()
         self.broken: set[str] = set()
-        self.stopped = False
+        self.stopped: list[Task] = []
 
     def room(self, task: Task) -> bool:
         return len(self.tasks) < self.slots
@@ -56,8 +56,9 @@ class Pretender:
         over = [task for task, end in self.tasks.items() if end <= self.clock.now]
         return [(task, self._end(task)) for task in over]
 
-    def stop(self) -> None:
-        self.stopped, self.tasks = True, {}
+    def stop(self, tasks: Any) -> None:
+        self.stopped += [task for task in tasks if task.kind == "train"]
+        self.tasks = {task: end for task, end in self.tasks.items() if task not in tasks}
 
     def _end(self, task: Task) -> int:
         del self.tasks[task]
@@ -192,8 +193,15 @@ def test_what_is_running_when_the_time_is_up_is_stopped(make: Make, grid: Grid, 
     write_metrics(files, grid.rows()[0][0], 300)
     schedule, executor = make(within=5.0)
     assert schedule.run(lambda running: None)
-    assert executor.stopped
+    assert [str(task) for task in executor.stopped] == ["ppo on Pendulum-v1, seed 0"]
     assert kinds(grid, files) == ["stopped"] + ["not run"] * 7
+
+
+def test_what_is_finished_when_the_time_is_up_is_still_measured(make: Make, grid: Grid, files: Files) -> None:
+    schedule, executor = make(within=5.0)
+    executor.stop = lambda tasks: [executor._end(task) for task in tasks]  # type: ignore[method-assign]
+    assert schedule.run(lambda running: None)  # it came to its end in the very last moment
+    assert kinds(grid, files) == ["done"] + ["not run"] * 7
 
 
 def test_slots_are_filled(make: Make) -> None:

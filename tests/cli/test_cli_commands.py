@@ -206,7 +206,7 @@ def test_help_explains_every_option_of_every_algorithm_and_its_default(
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["train"], ["train", "ppo"], ["evaluate"], ["report"], ["presets"], ["benchmark"]]
+    "verb", [[], ["train"], ["train", "ppo"], ["evaluate"], ["report"], ["presets"], ["benchmark"], ["tune"]]
 )
 def test_help_of_every_verb_exits_with_0(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*verb, "--help"]) == 0

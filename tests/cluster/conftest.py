@@ -1,13 +1,9 @@
 """Every Ray that is started here has a secret of its own, and none is written to the user's home."""
 
+import os
 import secrets
 
-import pytest
-
-TOKEN = secrets.token_hex(32)  # a process reads it once, so it is the same for all of its tests
-
-
-@pytest.fixture(autouse=True)
-def own_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+# before Ray is imported, which reads them once
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray spells it so

@@ -35,14 +35,14 @@ def test_a_search_that_is_stopped_goes_on_and_its_best_is_a_preset(tmp_path: Pat
     searched = ["--search", "policy_lr=1e-4:1e-2", "gamma", "update_epochs=1,2"]
     command = [sys.executable, "-m", "minerva", "tune", "ppo", *options.split(), "--seeds", "1000:1002", *searched]
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
-    process = subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 240
-    while not list(out.glob("trials/*/seed1001/eval/evaluations.jsonl")) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    time.sleep(2.0)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 3
+    with subprocess.Popen([*command, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 600
+        while not list(out.glob("trials/*/seed1001/metrics.jsonl")) and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 3
+    assert list(out.glob("trials/*/seed1001/metrics.jsonl"))
     done = subprocess.run([*command, "--out", str(out)], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 

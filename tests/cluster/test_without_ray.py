@@ -1,5 +1,6 @@
 """Minerva without the extra: nothing imports Ray, and what needs it says so."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import minerva
 for module in pkgutil.walk_packages(minerva.__path__, "minerva."):
-    if module.name not in ("minerva.__main__", "minerva.cli.main.__main__"):
+    if module.name not in ("minerva.__main__", "minerva.export.run_policy"):  # programs
         importlib.import_module(module.name)
 from minerva.cli.main import main
 assert main(["--help"]) == 0
@@ -31,7 +32,11 @@ print("imported", len(sys.modules))
 
 def test_nothing_imports_ray_until_it_is_asked_for(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", EVERYTHING_ELSE], cwd=tmp_path, capture_output=True, text=True, env=_environment()
+        [sys.executable, "-c", EVERYTHING_ELSE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert done.returncode == 0, done.stderr
     assert "imported" in done.stdout
@@ -44,9 +49,3 @@ def test_without_ray_its_users_are_told_how_to_get_it(
     command = ["benchmark", "--algos", "ppo", "--envs", "Pendulum-v1", "--executor", "ray", "--out", str(tmp_path)]
     assert main(command) == 2
     assert "pip install 'minerva[cluster]'" in capsys.readouterr().err
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}

@@ -1,6 +1,7 @@
 """Compiling: only where it pays, and never at the price of a run."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,24 @@ def test_the_compiled_function_is_what_is_called(monkeypatch: pytest.MonkeyPatch
     function = compiled(double, "auto", PAYS_FROM)
     assert [function(torch.tensor(1.0)).item() for _ in range(3)] == [102, 102, 102]
     assert len(asked) == 1, "compiled once, not at every call"
+
+
+def test_functions_of_one_code_are_compiled_each_for_itself() -> None:
+    def times(factor: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: factor * x
+
+    made = [compiled(times(factor), "auto", PAYS_FROM) for factor in (2, 3)]
+    x = torch.arange(5.0)
+    for factor, function in zip((2, 3, 2, 3), made * 2, strict=True):
+        assert torch.equal(function(x), factor * x)
+    assert all(function.call is not function.plain for function in made)  # type: ignore[attr-defined]
+
+
+def test_another_shape_is_compiled_anew() -> None:
+    function = compiled(double, "auto", PAYS_FROM)
+    for size in (3, 5, 3):
+        x = torch.arange(float(size))
+        assert torch.equal(function(x), 2 * x)
 
 
 def compare_compiled_with_eager(updates: int) -> None:

@@ -78,20 +78,30 @@ def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
 
 
 def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
-    sentence = "Mean of the 8 tasks, MPO: "
-    template = json.loads(next((checkout / "benchmarks/results/mpo").glob("*.json")).read_text())
-    page = results(checkout, "raw")
-    (line,) = [line for line in page.splitlines() if line.startswith(sentence)]
-    assert "Peers: 736 (MPO, DreamerV3 repository)" in line
-    tasks = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
-    for value, task in enumerate([*tasks.split(), "ball_in_cup/catch"]):
-        for seed in range(5):
-            made = {"preset": "auto", "label": "500k", "changed": {}, "steps": 500_000, "total_steps": 500_000}
-            made |= {"env": f"dm_control/{task}", "seed": seed, "returns": [700.0 + 10 * value]}
-            path = checkout / "benchmarks/results/mpo" / f"{task.replace('/', '-')}_500k_seed{seed}.json"
-            path.write_text(json.dumps({**template, **made}))
-    (line,) = [line for line in results(checkout, "raw").splitlines() if line.startswith(sentence)]
-    assert line.startswith(f"{sentence}735, lost. Peers: 736")
+    names = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
+    tasks = [f"dm_control/{name}" for name in (*names.split(), "ball_in_cup/catch")]
+    head = '# Eight\ntotal_steps = 500_000\nseeds = 1\nresults = "../results"\n'
+    grid = f"{head}envs = {json.dumps(tasks)}\n[entries.mpo]\n"
+    shutil.rmtree(checkout / "benchmarks" / "grids")
+    (checkout / "benchmarks" / "grids").mkdir()
+    (checkout / "benchmarks" / "grids" / "eight.toml").write_text(grid)
+    home = checkout / "benchmarks" / "results"
+    home.rename(checkout / "benchmarks" / "before")
+    template = json.loads((checkout / "benchmarks/before/mpo/Pendulum-v1_seed0.json").read_text())
+    (home / "mpo").mkdir(parents=True)
+
+    def line() -> str:
+        (found,) = [line for line in results(checkout, "raw").splitlines() if line.startswith("Mean of the 8 tasks")]
+        return found
+
+    peers = "Peers: 736 (MPO, DreamerV3 repository), 615 (MPO, Tonic)."
+    for done, task in enumerate(tasks):
+        assert line() == f"Mean of the 8 tasks, MPO: *not run* ({done} of 8 are). {peers}"
+        made = {"preset": "auto", "label": "", "changed": {}, "steps": 500_000, "total_steps": 500_000}
+        made |= {"env": task, "seed": 0, "returns": [700.0 + 10 * done]}
+        name = task.removeprefix("dm_control/").replace("/", "-")
+        (home / "mpo" / f"{name}_seed0.json").write_text(json.dumps({**template, **made}))
+    assert line() == f"Mean of the 8 tasks, MPO: 735, lost. {peers}"
 
 
 def test_what_belongs_to_no_grid_is_not_left_out(checkout: Path) -> None:

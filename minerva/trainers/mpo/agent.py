@@ -27,6 +27,7 @@ from minerva.trainers.mpo.improve import Improvement
 from minerva.trainers.mpo.learner import Learner
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.seeding import generator, seeded
 from minerva.utils.tree import Tree, copy_, select
 
@@ -67,6 +68,7 @@ class MPOAgent(OffPolicyAgent):
 
     PIECES = ("acted", "updated")
     COMPILED = ("acted",)
+    ACTING = ("policy", "policy_target")
     WHOLE = True
     INPUTS = (*HYPER, "target_networks_update_period")
 
@@ -81,6 +83,7 @@ class MPOAgent(OffPolicyAgent):
         critic_layer_sizes: Sequence[int] = MPOConfig.critic_layer_sizes,
         *,
         seed: int = 0,
+        processes: Processes = ALONE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `MPOConfig`, without those of the trainer's loop."""
@@ -89,7 +92,7 @@ class MPOAgent(OffPolicyAgent):
                 raise ConfigError(f"{name} is a setting of MPOTrainer and means nothing to an agent: leave it out.")
         layers = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
         self.config = config = MPOConfig.from_dict({**layers, **hyperparameters})
-        self.device = torch.device(device)
+        self.device, self.processes = torch.device(device), processes
         self.act_dim = act_dim
         head = make_head(config, self.device)
         policy_size = (obs_dim, act_dim, config.policy_layer_sizes, action_low, action_high)
@@ -101,7 +104,7 @@ class MPOAgent(OffPolicyAgent):
         self.duals = Duals(act_dim, config).to(self.device)
         self.generator = generator(seed, "agent", self.device)
         optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
-        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer, config.bfloat16_targets)
+        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer, config.bfloat16_targets, processes)
         self.evaluate = Evaluation(self.learner)
         self.improve = Improvement(self.learner, config)
         targets = {"policy_target": FlatParameters(self.policy_target), "q_target": FlatParameters(self.q_target)}
@@ -111,11 +114,18 @@ class MPOAgent(OffPolicyAgent):
 
     @classmethod
     def from_config(
-        cls, obs_dim: int, act_dim: int, config: MPOConfig, *, seed: int = 0, device: str | torch.device = "cpu"
+        cls,
+        obs_dim: int,
+        act_dim: int,
+        config: MPOConfig,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        processes: Processes = ALONE,
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
         settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
-        return cls(obs_dim, act_dim, -1.0, 1.0, device, seed=seed, **settings)
+        return cls(obs_dim, act_dim, -1.0, 1.0, device, seed=seed, processes=processes, **settings)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -170,7 +180,7 @@ class MPOAgent(OffPolicyAgent):
             flat.adopt()
         rows = self.prepared(batch)
         metrics = InPlace(self.updated, self.state, "off")(rows, noise or self.draw_update(rows), self.hyper())
-        return self.reported(fetched(metrics)[0]) or None
+        return self.reported(fetched(metrics, self.processes)[0]) or None
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """See `Agent`. Nothing is said of an update that was skipped, but for a warning."""
@@ -190,7 +200,7 @@ class MPOAgent(OffPolicyAgent):
         metrics = {**critic_metrics, **policy_metrics}
         checked = [*batch.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
-        finite = torch.isfinite(torch.cat([values.flatten() for values in checked])).all()
+        finite = self.processes.all(torch.isfinite(torch.cat([values.flatten() for values in checked])).all())
         counters = state["counters"]
         after = {**improved, "counters": {**counters, "updates": counters["updates"] + 1}}
         before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
@@ -224,8 +234,9 @@ class MPOAgent(OffPolicyAgent):
         samples, width = self.config.action_samples, self.act_dim
         along_time = "behaviour_logp" in rows
         critic = (self.config.retrace_mc_actions, size * steps) if along_time else (samples, size)
-        drawn = self._normal((math.prod(critic) + samples * size, width))  # at once: a launch less for a GPU
-        parts = drawn.split((math.prod(critic), samples * size))
+        number = math.prod(critic) + samples * size
+        drawn = self._normal((self.processes.count * number, width))  # at once: a launch less for a GPU
+        parts = self.processes.own(drawn).split((math.prod(critic), samples * size))
         return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(samples, size, width)}
 
     # --- what the agent owns --------------------------------------------------------------------------------

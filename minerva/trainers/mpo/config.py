@@ -12,6 +12,8 @@ from minerva.utils.optim import OptimizerType
 class MPOConfig(Config):
     """Every hyperparameter of MPO with its default."""
 
+    DIVIDED = ("num_envs", "batch_size", "replay_size")
+
     # Networks
     policy_layer_sizes: LayerSizes = (256, 256, 256)
     """Widths of the policy's hidden layers."""

@@ -85,7 +85,8 @@ class Improvement:
         """The temperatures at which the weights' KLs meet their bounds."""
 
         def solve(scores: Tensor, bound: Tensor) -> Tensor:
-            return solved_temperature(lambda temperature: weights_kl(weights(scores, temperature)), bound)
+            of_all = self.learner.processes.gathered(scores, 1)
+            return solved_temperature(lambda temperature: weights_kl(weights(of_all, temperature)), bound)
 
         solved = {"temperature": solve(samples["q"], hyper["kl_epsilon"])}
         if self.penalized:
@@ -96,7 +97,8 @@ class Improvement:
 
     def dual_step(self, state: Tree, samples: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Temperatures and multipliers one step on; the policy is still the one from before the M-step."""
-        kl_mean, kl_std = self.kls(*self.learner.policy(state["policy"], samples["obs"]), samples)
+        own_kls = self.kls(*self.learner.policy(state["policy"], samples["obs"]), samples)
+        kl_mean, kl_std = self.learner.processes.means(*own_kls)
         slope, metrics = gradient(self.dual_loss, state["duals"], samples, kl_mean, kl_std, hyper)
         rates = torch.where(self.is_temperature, hyper["temperature_lr"], hyper["lambda_lr"])
         after = self.learner.step("duals", state, slope, rates, hyper["max_grad_norm"])
@@ -145,7 +147,7 @@ class Improvement:
             "kl/std": kl_std.mean(),
             "pi/std_min": std.min(),
             "pi/std_max": std.max(),
-            **self.health(kl_mean, kl_std, log_std, prices, hyper),
+            **self.health(kl_mean.detach(), kl_std.detach(), log_std, prices, hyper),
         }
 
     @staticmethod
@@ -159,9 +161,9 @@ class Improvement:
         kl_std = kl_std_of_state.mean(0)
         return kl_mean, kl_std
 
-    @staticmethod
-    def health(kl_mean: Tensor, kl_std: Tensor, log_std: Tensor, prices: Rows, hyper: Rows) -> Rows:
+    def health(self, kl_mean: Tensor, kl_std: Tensor, log_std: Tensor, prices: Rows, hyper: Rows) -> Rows:
         """How the constraints fare: the largest KL over its bound, and how far the multipliers are from their rest."""
+        kl_mean, kl_std = self.learner.processes.means(kl_mean, kl_std)
         bound_mean, bound_std = hyper["mstep_kl_epsilon"], hyper["mstep_kl_epsilon_std"]
         residual_mean = dual_residual(kl_mean, bound_mean, prices["alpha_mean"])
         residual_std = dual_residual(kl_std, bound_std, prices["alpha_stddev"])

@@ -11,6 +11,7 @@ from minerva.trainers.mpo.duals import Duals
 from minerva.trainers.mpo.heads import ScalarHead
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
 Rows = dict[str, Tensor]
@@ -28,7 +29,9 @@ class Learner:
         head: ScalarHead,
         optimizer: Optimizer,
         bfloat16_targets: bool = False,
+        processes: Processes = ALONE,
     ) -> None:
+        self.processes = processes
         self.modules = {"policy": policy, "q": q, "duals": duals}
         self.flat = {name: FlatParameters(module) for name, module in self.modules.items()}
         self.head = head
@@ -72,7 +75,7 @@ class Learner:
         return {"old_mean": mean, "old_log_std": log_std, "actions": actions, "outputs": outputs}
 
     def step(self, name: str, state: Tree, gradient: Tensor, learning_rate: Tensor, max_norm: Tensor) -> Tree:
-        """The state after one step of the parameters called `name` along their clipped gradient."""
-        clipped = clip_by_norm(gradient, max_norm)
+        """The state after one step of the parameters called `name` along all processes' gradient, clipped."""
+        clipped = clip_by_norm(self.processes.mean(gradient), max_norm)
         parameters, moments = self.optimizer.step(state[name], clipped, state["moments"][name], learning_rate)
         return {**state, name: parameters, "moments": {**state["moments"], name: moments}}

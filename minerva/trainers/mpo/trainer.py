@@ -17,6 +17,7 @@ from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.health import gauges, rules
 from minerva.trainers.off_policy import OffPolicyTrainer
+from minerva.utils.processes import ALONE, Processes
 
 
 class MPOTrainer(OffPolicyTrainer):
@@ -39,18 +40,20 @@ class MPOTrainer(OffPolicyTrainer):
         replay_size: int = MPOConfig.replay_size,
         *,
         engine: EngineName | VectorEnv = "auto",
+        processes: Processes = ALONE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `MPOConfig`."""
         sizes = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
         config = MPOConfig.from_dict({**sizes, "replay_size": replay_size, **hyperparameters})
-        super().__init__(env_id, seed, device, config, engine)
+        super().__init__(env_id, seed, device, config, engine, processes)
         obs_dim, act_dim = self.envs.obs_dim, self.envs.act_dim
-        self.agent: MPOAgent = MPOAgent.from_config(obs_dim, act_dim, config, seed=seed, device=self.device)
+        where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
+        self.agent: MPOAgent = MPOAgent.from_config(obs_dim, act_dim, self.share, **where)
         widths = {"obs": obs_dim, "actions_exec": act_dim, "next_obs": obs_dim}
         if config.use_retrace:
             widths |= {"actions_raw": act_dim, "behaviour_logp": 1}
-        self.replay = Replay(config.replay_size, config.num_envs, widths, self.device, seed)
+        self.replay = Replay(self.share.replay_size, self.num_envs, widths, self.device, seed, processes)
         self.health = Health(rules(config, positive(self.agent.duals.raw_alpha_stddev).mean().item()))
 
     @property

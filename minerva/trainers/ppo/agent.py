@@ -29,6 +29,7 @@ from minerva.trainers.ppo.losses import (
 )
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.running_norm import refreshed
 from minerva.utils.seeding import generator, seeded
 from minerva.utils.tree import Tree, copy_, select, take
@@ -52,8 +53,9 @@ class PPOAgent(Agent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        processes: Processes = ALONE,
     ) -> None:
-        self.config = config or PPOConfig()
+        self.config, self.processes = config or PPOConfig(), processes
         self.device = torch.device(device)
         sizes = (self.config.policy_layer_sizes, self.config.critic_layer_sizes)
         with seeded(seed, "networks"):
@@ -76,9 +78,10 @@ class PPOAgent(Agent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        processes: Processes = ALONE,
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm."""
-        return cls(obs_dim, act_dim, config, seed=seed, device=device)
+        return cls(obs_dim, act_dim, config, seed=seed, device=device, processes=processes)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -128,12 +131,13 @@ class PPOAgent(Agent):
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rate."""
         orders = self.draw_update(rollout)
         metrics = InPlace(self.updated, self.state, "off")(rollout, orders, self.hyper(remaining))
-        return fetched(metrics)[0]
+        return fetched(metrics, self.processes)[0]
 
     def draw_update(self, rollout: Rows) -> Tensor:
         """A random order of the rows for each epoch.  [epochs, rows]"""
-        size = (self.config.update_epochs, rollout["rewards"].numel())
-        return torch.rand(size, generator=self.generator, device=self.device).argsort(-1)
+        size = (self.config.update_epochs, self.processes.count * rollout["rewards"].numel())
+        drawn = torch.rand(size, generator=self.generator, device=self.device)
+        return self.processes.own(drawn, -1).argsort(-1)
 
     def updated(self, state: Tree, rollout: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors."""
@@ -181,7 +185,7 @@ class PPOAgent(Agent):
             state = select(alive, after, state)
             metrics = select(alive, seen, metrics) if metrics else seen
             if self.config.target_kl:
-                alive = alive & (metrics["losses/approx_kl"] <= hyper["target_kl"])
+                alive = alive & (self.processes.mean(metrics["losses/approx_kl"]) <= hyper["target_kl"])
                 if alive.device.type == "cpu" and not transformed() and not alive.any():
                     break
         return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}
@@ -190,15 +194,17 @@ class PPOAgent(Agent):
         """Loss, gradient, clip, optimiser: one step on the rows of `index`."""
         rows = take(batch, index)
         slope, metrics = gradient(self.loss, state["parameters"], state["normalizer"], rows, hyper)
-        slope = clip_by_norm(slope, hyper["max_grad_norm"])
+        slope = clip_by_norm(self.processes.mean(slope), hyper["max_grad_norm"])
         parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], hyper["learning_rate"])
         return {**state, "parameters": parameters, "moments": moments}, metrics
 
     def concluded(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """The normaliser refreshed, which was frozen from collecting the rollout until here; the last metrics."""
-        explained = explained_variance(batch["old_values"], batch["returns"])
+        gathered = self.processes.gathered
+        explained = explained_variance(gathered(batch["old_values"]), gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["learning_rate"]}
-        return {**state, "normalizer": refreshed(state["normalizer"], rollout["obs"].flatten(0, 1))}, metrics
+        normalizer = refreshed(state["normalizer"], rollout["obs"].flatten(0, 1), self.processes)
+        return {**state, "normalizer": normalizer}, metrics
 
     def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
         """Clipped surrogate, value loss and entropy bonus of one minibatch."""
@@ -206,7 +212,7 @@ class PPOAgent(Agent):
         ratio_log = log_ratio(gaussian_log_prob(mean, log_std, rows["actions"]), rows["old_log_prob"])
         # LaTeX: \rho_t = \exp(\ell_t)
         ratio = torch.exp(ratio_log)
-        advantages = normalize(rows["advantages"]) if self.config.norm_adv else rows["advantages"]
+        advantages = self._normalized(rows["advantages"]) if self.config.norm_adv else rows["advantages"]
         policy = clipped_surrogate(ratio, advantages, hyper["clip_ratio"])
         if self.config.clip_vloss:
             value = clipped_value_loss(values, rows["old_values"], rows["returns"], hyper["clip_ratio"])
@@ -251,6 +257,10 @@ class PPOAgent(Agent):
         self.network.load_state_dict(state["network"])
 
     # --- details --------------------------------------------------------------------------------------------
+
+    def _normalized(self, advantages: Tensor) -> Tensor:
+        """Normalised over the minibatches of all processes."""
+        return self.processes.own(normalize(self.processes.gathered(advantages)))
 
     def _forward(self, parameters: Tensor, normalizer: Rows, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The network as a function of its parameters and its normaliser's statistics."""

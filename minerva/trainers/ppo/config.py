@@ -12,6 +12,8 @@ from minerva.utils.optim import OptimizerType
 class PPOConfig(Config):
     """Every hyperparameter of PPO with its default."""
 
+    DIVIDED = ("num_envs", "minibatch_size")
+
     # Networks
     policy_layer_sizes: LayerSizes = (64, 64)
     """Widths of the policy's hidden layers."""

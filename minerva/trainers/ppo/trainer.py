@@ -10,6 +10,7 @@ from minerva.runs.glance import Gauge, gauge
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.utils.processes import ALONE, Processes
 
 Agent = ActorCritic
 """The actor-critic network, under the name that CleanRL made familiar."""
@@ -43,6 +44,7 @@ class PPOTrainer(OnPolicyTrainer):
         rollout_steps: int = 2048,
         *,
         engine: EngineName | VectorEnv = "auto",
+        processes: Processes = ALONE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `PPOConfig`."""
@@ -54,8 +56,10 @@ class PPOTrainer(OnPolicyTrainer):
                 **hyperparameters,
             }
         )
-        super().__init__(env_id, seed, device, config, engine)
-        self.agent: PPOAgent = PPOAgent(self.envs.obs_dim, self.envs.act_dim, config, seed=seed, device=self.device)
+        super().__init__(env_id, seed, device, config, engine, processes)
+        dimensions = self.envs.obs_dim, self.envs.act_dim
+        where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
+        self.agent: PPOAgent = PPOAgent.from_config(*dimensions, self.share, **where)
 
     @property
     def gauges(self) -> Sequence[Gauge]:

@@ -28,6 +28,7 @@ from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, Squash
 from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, value_loss, weighted_nll
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.running_norm import RunningNorm, refreshed
 from minerva.utils.seeding import generator, seeded
 from minerva.utils.tree import Tree, copy_, select
@@ -61,24 +62,20 @@ class VMPOAgent(Agent):
         device: str | torch.device = "cpu",
         *,
         seed: int = 0,
+        processes: Processes = ALONE,
         **hyperparameters: Any,
     ) -> None:
         for name in LOOP:
             if name in hyperparameters:
                 raise ConfigError(f"{name} is a setting of VMPOTrainer and means nothing to an agent: leave it out.")
         self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
-        self.device = torch.device(device)
+        self.device, self.processes = torch.device(device), processes
         self.act_dim = act_dim
+        sizes = (obs_dim, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
+        kind = (config.shared_encoder, config.ppo_like_backbone)
         with seeded(seed, "networks"):
             self.policy = SquashedGaussianPolicy(
-                obs_dim,
-                act_dim,
-                config.policy_layer_sizes,
-                config.value_layer_sizes,
-                action_low,
-                action_high,
-                config.shared_encoder,
-                config.ppo_like_backbone,
+                *(*sizes, action_low, action_high, *kind),
                 squash=config.squash,
                 normalize_observations=config.normalize_observations,
                 initial_log_std=config.initial_log_std,
@@ -101,10 +98,11 @@ class VMPOAgent(Agent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        processes: Processes = ALONE,
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
         settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
-        return cls(obs_dim, act_dim, None, None, device, seed=seed, **settings)
+        return cls(obs_dim, act_dim, None, None, device, seed=seed, processes=processes, **settings)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -167,12 +165,13 @@ class VMPOAgent(Agent):
         """
         rows = {name: self._tensor(values) for name, values in batch.items()}
         rows = completed(rows, self.policy, self.config.topk_fraction)
-        return fetched(InPlace(self.fitted, self.state, "off")(rows, self.hyper()))[0]
+        return fetched(InPlace(self.fitted, self.state, "off")(rows, self.hyper()), self.processes)[0]
 
     def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
         noise = self.draw_update(rollout)
-        return fetched(InPlace(self.updated, self.state, "off")(rollout, noise, self.hyper(remaining)))[0]
+        metrics = InPlace(self.updated, self.state, "off")(rollout, noise, self.hyper(remaining))
+        return fetched(metrics, self.processes)[0]
 
     def draw_update(self, data: Rows) -> Rows:
         """See `Agent`: an update draws nothing."""
@@ -221,18 +220,19 @@ class VMPOAgent(Agent):
         """The batch with its advantages at zero mean and unit spread, if the config wants that."""
         if not self.config.normalize_advantages:
             return batch
-        return {**batch, "advantages": standardize(batch["advantages"])}
+        advantages = standardize(self.processes.gathered(batch["advantages"]))
+        return {**batch, "advantages": self.processes.own(advantages)}
 
     def e_step(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows, Rows]:
         """The temperature moved, and the rows weighed by it."""
-        temperature, target, metrics = e_step(state["temperature"], batch, hyper, self.config, self.optimizer)
-        return {**state, "temperature": temperature}, target, metrics
+        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.processes)
+        return {**state, "temperature": moved[0]}, *moved[1:]
 
     def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """One pass: multipliers first, then policy and value."""
         learned = {name: state[name] for name in ("multipliers", "normalizer")}
         slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
-        slope = clip_by_norm(slope, hyper["max_grad_norm"])
+        slope = clip_by_norm(self.processes.mean(slope), hyper["max_grad_norm"])
         rates = torch.where(self.of_value, hyper["value_lr"], hyper["policy_lr"])
         parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], rates)
         after = {"parameters": parameters, "moments": moments, "multipliers": seen["multipliers"]}
@@ -241,8 +241,8 @@ class VMPOAgent(Agent):
     def loss(self, parameters: Tensor, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
         """Weighted likelihood, KL penalties and value loss; the multipliers' step is taken on the way."""
         mean, log_std, values = self._outputs({**state, "parameters": parameters}, batch["obs"])
-        kls, kl_metrics = constraints(mean, log_std, batch, target["selected"])
-        multipliers, alpha_loss = self._moved(state["multipliers"], kls.detach(), hyper)
+        kls, kl_metrics = constraints(mean, log_std, batch, target["selected"], target["count"])
+        multipliers, alpha_loss = self._moved(state["multipliers"], self.processes.mean(kls.detach()), hyper)
         alphas = positive(multipliers["parameter"]).detach()
         log_prob = self.policy.log_prob_raw(mean, log_std, batch["actions_raw"]).squeeze(-1)
         nll = weighted_nll(target["weights"], log_prob)
@@ -261,7 +261,7 @@ class VMPOAgent(Agent):
             **kl_metrics,
             "vmpo/alpha_mu": alphas[0],
             "vmpo/alpha_sigma": alphas[1],
-            "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"]),
+            "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"], target["count"]),
         }
         return total, {"multipliers": multipliers, "metrics": metrics}
 
@@ -280,8 +280,8 @@ class VMPOAgent(Agent):
         age = state["old"]["age"] + 1
         due = age >= hyper["old_policy_period"]
         if self.config.old_policy == "kl":
-            kls, _ = constraints(mean, log_std, batch, target["selected"])
-            due = due | (kls >= hyper["bounds"]).any()
+            kls, _ = constraints(mean, log_std, batch, target["selected"], target["count"])
+            due = due | (self.processes.mean(kls) >= hyper["bounds"]).any()
         now = {"parameters": state["parameters"], "age": torch.zeros_like(age)}
         old = select(due, now, {"parameters": state["old"]["parameters"], "age": age})
         said = {"old_means": mean, "old_log_stds": log_std}
@@ -290,7 +290,7 @@ class VMPOAgent(Agent):
     def diagnosed(self, before: Tensor, state: Tree, batch: Rows) -> Rows:
         """What the update did to the parameters from `before` it, and what it learned from."""
         mean, _, values = self._outputs(state, batch["obs"])
-        advantages, returns = batch["advantages"], batch["returns"]
+        advantages, returns, values = map(self.processes.gathered, (batch["advantages"], batch["returns"], values))
         return {
             "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
             "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
@@ -305,7 +305,7 @@ class VMPOAgent(Agent):
 
     def observed(self, state: Tree, batch: Rows) -> Tree:
         """The normaliser refreshed: it was frozen from collecting the rollout until here."""
-        return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"])}
+        return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"], self.processes)}
 
     # --- what the agent owns --------------------------------------------------------------------------------
 

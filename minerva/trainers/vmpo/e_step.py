@@ -8,20 +8,32 @@ from minerva.trainers.vmpo.config import VMPOConfig, selection_size
 from minerva.trainers.vmpo.duals import temperature_solved, temperature_step
 from minerva.trainers.vmpo.losses import effective_sample_size, log_partition, scores, top_rows
 from minerva.utils.optim import Optimizer
+from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
 Rows = dict[str, Tensor]
 
 
-def e_step(
-    temperature: Tree, batch: Rows, hyper: Rows, config: VMPOConfig, optimizer: Optimizer
-) -> tuple[Tree, Rows, Rows]:
-    """The temperature after it; the target of the M-step, `weights` and `selected` [n]; metrics.
+WEIGHED = ("advantages", "restarting_weights", "importance_weights")
+"""What the E-step sees of a batch."""
 
+
+def e_step(
+    temperature: Tree,
+    batch: Rows,
+    hyper: Rows,
+    config: VMPOConfig,
+    optimizer: Optimizer,
+    processes: Processes = ALONE,
+) -> tuple[Tree, Rows, Rows]:
+    """The temperature after it; the target of the M-step, `weights`, `selected` [n] and their `count`; metrics.
+
+    Each process weighs the rows of all, and keeps its own for the M-step.
     A temperature moved by gradient weighs the rows with its value before the step; a solved one is the one that
     these very rows ask for, and weighs them.
     """
     before = positive(temperature["parameter"])
+    batch = {name: processes.gathered(batch[name]) for name in WEIGHED}
     rows = _selected(batch, before, config.topk_fraction)
     if config.temperature == "solved":
         moved, dual_loss = temperature_solved(temperature, rows, hyper)
@@ -44,7 +56,9 @@ def e_step(
         "vmpo/restarting_frac": 1 - batch["restarting_weights"].mean(),
         "vmpo/importance_mean": rows["importance"].mean(),
     }
-    return moved, {"weights": weights, "selected": rows["selected"]}, metrics
+    selected = processes.own(rows["selected"])
+    target = {"weights": processes.weighed(weights), "selected": selected, "count": processes.mean(selected.sum())}
+    return moved, target, metrics
 
 
 def _selected(batch: Rows, temperature: Tensor, topk_fraction: float) -> Rows:

@@ -113,22 +113,22 @@ def divergences(mean: Tensor, log_std: Tensor, old_mean: Tensor, old_log_std: Te
     return by_mean, by_std
 
 
-def mean_over(rows: Tensor, selected: Tensor) -> Tensor:
-    """Mean over the selected rows; the others may hold anything.  []"""
+def mean_over(rows: Tensor, selected: Tensor, count: Tensor) -> Tensor:
+    """Mean over the selected rows, of which there are `count`; the others may hold anything.  []"""
     # LaTeX: \bar{x} = \mathbb{E}_{t \in S}[x_t]
-    mean = torch.where(selected > 0, rows, 0.0).sum() / selected.sum()
+    mean = torch.where(selected > 0, rows, 0.0).sum() / count
     return mean
 
 
 def constraints(
-    mean: Tensor, log_std: Tensor, batch: dict[str, Tensor], selected: Tensor
+    mean: Tensor, log_std: Tensor, batch: dict[str, Tensor], selected: Tensor, count: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Both KLs over the selected rows, which are what is constrained, and as metrics also over all.  [2]"""
     by_mean, by_std = divergences(mean, log_std, batch["old_means"], batch["old_log_stds"])
     # LaTeX: D_\mu = \mathbb{E}_{t \in S}[D_{\mu,t}]
-    kl_mu = mean_over(by_mean, selected)
+    kl_mu = mean_over(by_mean, selected, count)
     # LaTeX: D_\sigma = \mathbb{E}_{t \in S}[D_{\sigma,t}]
-    kl_sigma = mean_over(by_std, selected)
+    kl_sigma = mean_over(by_std, selected, count)
     metrics = {"kl/mean": by_mean.mean(), "kl/std": by_std.mean(), "kl/mean_sel": kl_mu, "kl/std_sel": kl_sigma}
     return torch.stack([kl_mu, kl_sigma]), metrics
 

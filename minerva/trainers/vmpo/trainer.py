@@ -11,6 +11,7 @@ from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import gauges, rules
+from minerva.utils.processes import ALONE, Processes
 
 
 class VMPOTrainer(OnPolicyTrainer):
@@ -34,6 +35,7 @@ class VMPOTrainer(OnPolicyTrainer):
         num_envs: int = 1,
         *,
         engine: EngineName | VectorEnv = "auto",
+        processes: Processes = ALONE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `VMPOConfig`."""
@@ -46,10 +48,11 @@ class VMPOTrainer(OnPolicyTrainer):
                 **hyperparameters,
             }
         )
-        super().__init__(env_id, seed, device, config, engine)
+        super().__init__(env_id, seed, device, config, engine, processes)
         self.health = Health(rules(config, self.envs.act_dim))
         dimensions = self.envs.obs_dim, self.envs.act_dim
-        self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, config, seed=seed, device=self.device)
+        where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
+        self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, self.share, **where)
 
     @property
     def gauges(self) -> Sequence[Gauge]:

@@ -1,0 +1,140 @@
+"""Every command in every guide is run.
+
+The rule: the ```bash blocks of a page are run in their order, in one new folder a page, as they are written but for
+- budgets: to `minerva train`, `evaluate`, `benchmark`, `video` and `export` the options in SMALL are appended, which
+  make them short (the last of two equal options counts), and a GPU becomes a CPU;
+- names: `runs/<folder>`, and run folders that a page only assumes, are a small finished run.
+A command that is not Minerva's, or needs the whole checkout, stands in ELSEWHERE with what runs it instead. A `toml`
+block is the file that its first line names. Commands in blocks without a language are found and refused.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_runs import FinishedRun
+
+from minerva.cli.main import _parse, main
+from minerva.export.folder import EXAMPLE_SOURCE
+
+REPOSITORY = Path(__file__).parents[2]
+GUIDES = sorted((REPOSITORY / "docs" / "guides").glob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+TRAIN = "--eval-episodes 1 --eval-every 1000000 --compile off --device cpu --engine gymnasium"
+SMALL = {
+    "train ppo": f"{TRAIN} --total-steps 128 --num-envs 2 --rollout-steps 64 --minibatch-size 64",
+    "train vmpo": f"{TRAIN} --total-steps 128 --num-envs 2 --rollout-steps 64",
+    "train mpo": f"{TRAIN} --total-steps 64 --update-after 32 --batch-size 8 --replay-size 1000",
+    "evaluate": "--episodes 1 --engine gymnasium",
+    "benchmark": "--seeds 1 --total-steps 4096 --episodes 1 --evaluations 1 --device cpu",
+    "video": "--seconds 0.2",
+    "export": "--episodes 1 --no-video",
+    "report": "",
+    "presets": "",
+}
+
+ELSEWHERE = {
+    "git clone <this repository> minerva && cd minerva": "a checkout is what the tests run in",
+    "make train": "make test-slow trains with the built wheel",
+    "python3 -m venv .venv && . .venv/bin/activate": "the Makefile",
+    'pip install -c constraints.txt -e ".[dm-control]"': "the Makefile",
+    "python -m mathdoc check PACKAGE": "tests/mathdoc/test_mathdoc_foreign.py",
+    "python -m mathdoc build PACKAGE OUT": "tests/mathdoc/test_mathdoc_foreign.py",
+    "minerva docs results": "tests/docs/test_results_page.py",
+    "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/cluster/test_ray_grid.py",
+    "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",
+    "sbatch --nodes=4 --cpus-per-task=32 benchmarks/slurm.sh benchmarks/grids/gym_3m.toml": "test_slurm.py there",
+    "minerva tune ppo --env Hopper-v5 --total-steps 300000 --trials 40": "tests/cluster/test_ray_tune.py",
+    "minerva tune vmpo --env Hopper-v5 --search policy_lr epsilon_mu=0.005:0.1 num_envs=16,32,64": "the same",
+}
+"""Of these, Minerva's own are read by its parser at least."""
+
+TUNED = 'algo = "ppo"\n[sources]\nsearch = "a search"\n["Hopper-v5"]\npolicy_lr = [3e-4, "search"]\n'
+"""A preset such as `minerva tune` writes."""
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in BLOCK.findall(page.read_text()) if language in languages]
+
+
+def commands(page: Path) -> list[str]:
+    lines = [line for text in blocks(page, "bash") for line in text.splitlines()]
+    return [bare for line in lines if (bare := re.sub(r"\s+#.*", "", line).strip())]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_no_command_hides_from_being_run(page: Path) -> None:
+    for text in blocks(page, ""):
+        assert not re.search(r"^(\$ )?(minerva|make|pip|python3?) ", text, re.M), "mark the block as bash"
+
+
+def small(command: str) -> list[str]:
+    """The words after `minerva`, shortened by the rule."""
+    words = shlex.split(command)[1:]
+    if "--resume" in words:
+        return words  # with the run's own settings
+    verb = " ".join(words[:2]) if words[0] == "train" else words[0]
+    appended = shlex.split(SMALL[verb])
+    if verb == "benchmark" and words[1].endswith(".toml"):
+        appended += [] if "lambda.toml" in words else ["--envs", "Hopper-v5", "--algos", "ppo"]
+    elif verb == "benchmark":
+        appended += ["--envs", "Pendulum-v1"]
+    return [*words, *appended]
+
+
+def furnish(folder: Path, page: Path, run: FinishedRun) -> None:
+    """What a page takes for granted: a run, the grids, results, and the files that it shows."""
+    text = page.read_text()
+    shutil.copytree(REPOSITORY / "benchmarks" / "grids", folder / "benchmarks" / "grids")
+    results = REPOSITORY / "benchmarks" / "results" / "ppo"
+    shutil.copytree(results, folder / "benchmarks" / "results" / "ppo", ignore=lambda *_: [])
+    shutil.copytree(run.folder, folder / "runs" / "given")
+    for name in re.findall(r"runs/(\w+_\w[\w.-]*_seed\d+_[\d-]+)", text):
+        shutil.copytree(run.folder, folder / "runs" / name)
+    if "minerva report benchmark" in text:
+        shutil.copytree(run.folder, folder / "benchmark" / "ppo" / "Pendulum-v1" / "seed0")
+    (folder / "tune").mkdir()
+    (folder / "tune" / "ppo.toml").write_text(TUNED)
+    for block in blocks(page, "toml"):
+        name = block.splitlines()[0].removeprefix("# ")
+        if not (folder / name).exists():
+            (folder / name).write_text(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in GUIDES if commands(page)], ids=lambda page: page.stem)
+def test_every_command_of_a_guide_works(
+    page: Path, finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnish(tmp_path, page, finished_run)
+    monkeypatch.chdir(tmp_path)
+    for command in commands(page):
+        if command in ELSEWHERE:
+            assert not command.startswith("minerva ") or _parse(shlex.split(command)[1:]) is not None
+            continue
+        assert command.startswith("minerva "), f"say in ELSEWHERE what runs: {command}"
+        command, _, redirected = command.partition(" > ")
+        words = small(command.replace("runs/<folder>", "runs/given"))
+        assert main(words) in ((0, 3) if "--within" in words else (0,)), shlex.join(words)
+        assert not redirected or redirected == "table.tex"
+
+
+@pytest.mark.slow
+def test_the_environment_of_twenty_lines_learns(tmp_path: Path) -> None:
+    (script, *_) = blocks(REPOSITORY / "docs" / "guides" / "your-environment.md", "python")
+    assert len([line for line in script.splitlines() if line.strip()]) <= 20
+    path = tmp_path / "reach.py"
+    path.write_text(script)
+    done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "reach" / "checkpoints" / "ppo_last.pt").is_file()
+
+
+def test_the_example_in_the_guide_is_the_one_that_is_exported() -> None:
+    (shown, *_) = blocks(REPOSITORY / "docs" / "guides" / "export.md", "python")
+    assert EXAMPLE_SOURCE.read_text().endswith(shown)
