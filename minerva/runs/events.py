@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -31,6 +32,10 @@ class EventsFile:
         """One row."""
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
         self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def arrange(self, layout: dict[str, Any]) -> None:
+        """How TensorBoard's tab "custom scalars" shows the rows."""
+        self._add(Event(wall_time=time.time(), summary=custom_scalars(layout)))
 
     def close(self) -> None:
         """Nothing more will be written."""
