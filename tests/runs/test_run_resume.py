@@ -163,3 +163,18 @@ def test_a_full_disk_exits_with_1_and_the_run_goes_on_when_there_is_room(
     assert [path.name for path in folder.rglob("*.tmp")] == []
     assert main(train_command(folder)) == 0
     assert training_steps(folder) == list(range(BATCH, STEPS + 1, BATCH))
+
+
+def test_resume_knows_the_algorithm_and_goes_on_from_the_checkpoint_before_the_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_trainer().train(STEPS, tmp_path, **SETTINGS, callbacks=[lambda step, *_: step >= 2 * BATCH])
+    (tmp_path / "checkpoints" / "ppo_last.pt").unlink()
+    assert main(["train", "--resume", str(tmp_path)]) == 0
+    assert f"going on with {tmp_path} from step {2 * BATCH}" in capsys.readouterr().out
+    assert main(["train", "--resume", str(tmp_path)]) == 0
+    assert "is a finished run: nothing to do" in capsys.readouterr().out
+    config = tmp_path / "config.yaml"
+    config.write_text(config.read_text().replace("algo: ppo", "algo: dqn"))
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "holds a run of 'dqn': give a run of " in capsys.readouterr().err
