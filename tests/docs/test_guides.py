@@ -49,7 +49,9 @@ ELSEWHERE = {
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/cluster/test_ray_grid.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",
     "sbatch --nodes=4 --cpus-per-task=32 benchmarks/slurm.sh benchmarks/grids/gym_3m.toml": "test_slurm.py there",
-    "torchrun --nproc-per-node 4 -m minerva train vmpo --env Humanoid-v5 --num-envs 64 --device cuda": "test_data_parallel",
+    (
+        "torchrun --nproc-per-node 4 -m minerva train vmpo --env Humanoid-v5 --num-envs 64 --device cuda"
+    ): "tests/trainers/test_data_parallel.py",
     (
         "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29500 "
         "-m minerva train ppo --device cuda ..."
