@@ -49,11 +49,12 @@ ELSEWHERE = {
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/cluster/test_ray_grid.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",
     "sbatch --nodes=4 --cpus-per-task=32 benchmarks/slurm.sh benchmarks/grids/gym_3m.toml": "test_slurm.py there",
-    "torchrun --nproc-per-node 4 -m minerva train vmpo --env Humanoid-v5 --num-envs 64 --device cuda": "test_data_parallel",
+    "torchrun --nproc-per-node 4 -m minerva train vmpo --env Humanoid-v5 --num-envs 64 --device cuda": "the next",
     (
         "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29500 "
         "-m minerva train ppo --device cuda ..."
     ): "tests/trainers/test_data_parallel.py",
+    "minerva train mpo --env Humanoid-v5 --num-envs 64 --actors 16 --address 10.0.0.5:6379": "tests/cluster",
     "minerva tune ppo --env Hopper-v5 --total-steps 300000 --trials 40": "tests/cluster/test_ray_tune.py",
     "minerva tune vmpo --env Hopper-v5 --search policy_lr epsilon_mu=0.005:0.1 num_envs=16,32,64": "the same",
 }
@@ -89,6 +90,8 @@ def small(command: str) -> list[str]:
         appended += [] if "lambda.toml" in words else ["--envs", "Hopper-v5", "--algos", "ppo"]
     elif verb == "benchmark":
         appended += ["--envs", "Pendulum-v1"]
+    if "--actors" in words:
+        appended += ["--actors", "2"]
     return [*words, *appended]
 
 
