@@ -56,6 +56,7 @@ ELSEWHERE = {
         "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29500 "
         "-m minerva train ppo --device cuda ..."
     ): "tests/trainers/test_data_parallel.py",
+    "minerva train mpo --env Humanoid-v5 --num-envs 64 --actors 16 --address 10.0.0.5:6379": "tests/cluster",
     "minerva tune ppo --env Hopper-v5 --total-steps 300000 --trials 40": "tests/cluster/test_ray_tune.py",
     "minerva tune vmpo --env Hopper-v5 --search policy_lr epsilon_mu=0.005:0.1 num_envs=16,32,64": "the same",
 }
@@ -91,6 +92,8 @@ def small(command: str) -> list[str]:
         appended += [] if "lambda.toml" in words else ["--envs", "Hopper-v5", "--algos", "ppo"]
     elif verb == "benchmark":
         appended += ["--envs", "Pendulum-v1"]
+    if "--actors" in words:
+        appended += ["--actors", "2"]
     return [*words, *appended]
 
 
