@@ -163,6 +163,7 @@ def workers(folder: Path) -> Case:
             known[algo] = reference(algo, folder / f"reference_{algo}", **options)
         fault = FAULTS[(number + number // len(ALGOS)) % len(FAULTS)]
         at, mark = random.Random(f"worker {number}").randrange(1, 200), folder / f"mark_{number}"
+        at = min(at, 190)  # an environment takes no more steps than that
         os.environ.update(FAULT=fault, FAULT_MARK=str(mark), FAULT_AT=str(at))
         place = folder / f"worker_{number}"
         processes.TIMEOUT = 3.0

@@ -119,8 +119,8 @@ def test_every_part_of_the_state_counts(
     fresh.start(0)
     newest = CheckpointStore.newest
 
-    def incomplete(self: CheckpointStore) -> Found:
-        found = newest(self)
+    def incomplete(self: CheckpointStore, step: int | None = None) -> Found:
+        found = newest(self, step)
         mine, other = found.checkpoint.state, {"trainer": fresh.state_dict(), "generators": 0}
         if part == "rows":
             return found._replace(rows=[])
