@@ -23,7 +23,7 @@ import tyro
 from rich.console import Console
 
 from benchmarks.speed.race import Entry, race
-from minerva.envs.envpool import obstacle
+from minerva.envs.envpool import cores, obstacle
 from minerva.runs.folder import provenance
 
 CONTESTANTS = "benchmarks.speed.contestants"
@@ -62,14 +62,14 @@ def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
 
 
 def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
-    """MPO's and V-MPO's update, compiled and eager; MPO's with bfloat16 targets too."""
+    """MPO's and V-MPO's update, compiled and eager, on one core and on all; MPO's with bfloat16 targets too."""
     results = []
-    for algo in ("mpo", "vmpo"):
+    for algo, threads in itertools.product(("mpo", "vmpo"), sorted({1, cores()})):
         modes: dict[str, dict[str, Any]] = {"compiled": {"compile": "auto"}, "eager": {"compile": "off"}}
         if algo == "mpo":
             modes["bfloat16"] = {"compile": "auto", "bfloat16": True}
-        entries = [Entry(name, f"{CONTESTANTS}:{algo}_update", mode) for name, mode in modes.items()]
-        results.append(_raced(f"{algo} update, updates/s", entries, options))
+        entries = [Entry(name, f"{CONTESTANTS}:{algo}_update", mode, threads) for name, mode in modes.items()]
+        results.append(_raced(f"{algo} update on {threads} thread(s), updates/s", entries, options))
     return results
 
 

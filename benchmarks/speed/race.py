@@ -31,6 +31,8 @@ class Entry:
     function: str
     """module:function; it gets `arguments` and a gate."""
     arguments: dict[str, Any] = field(default_factory=dict)
+    threads: int = 1
+    """Of torch."""
     rates: list[float] = field(default_factory=list)
     """What it did in a second of the clock, in each repeat."""
     cpu_rates: list[float] = field(default_factory=list)
@@ -63,7 +65,7 @@ class _Runner:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self._here, there = multiprocessing.Pipe()
-        work = functools.partial(_work, entry.function, entry.arguments)
+        work = functools.partial(_work, entry.function, entry.arguments, entry.threads)
         self._process = multiprocessing.get_context("spawn").Process(target=work, args=(there,), daemon=True)
         self._there = there
 
@@ -96,14 +98,14 @@ class _Runner:
             self._process.join()
 
 
-def _work(function: str, arguments: dict[str, Any], pipe: Connection) -> None:
+def _work(function: str, arguments: dict[str, Any], threads: int, pipe: Connection) -> None:
     """In the process: make the contestant and let it run into the gate."""
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     for stream in (sys.stdout, sys.stderr):  # simulators and peers are talkative; what is wrong goes through the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     try:
         module, _, name = function.partition(":")
         contestant = getattr(importlib.import_module(module), name)

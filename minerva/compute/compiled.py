@@ -1,5 +1,6 @@
 """`torch.compile` around a pure function, falling back to eager execution where it cannot be had."""
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +10,10 @@ from typing import Any, Literal
 import torch
 from torch._functorch.compile_utils import fx_graph_cse
 from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 logger = logging.getLogger("minerva")
+aten = torch.ops.aten
 
 CompileMode = Literal["auto", "off"]
 MatmulPrecision = Literal["highest", "high"]
@@ -33,6 +35,47 @@ class _EachOnce(CustomGraphPass):
         return "minerva: each subexpression once"
 
 
+class _ForCPU(CustomGraphPass):
+    """Writes two operations in the way that is fastest on a CPU: a seventh of MPO's update.
+
+    A product that adds its bias first copies that bias into every row; added afterwards it is a part of what follows.
+    And vectorised expm1 is three times as fast as vectorised tanh, and as exact.
+    """
+
+    def __call__(self, graph: Graph) -> None:
+        for node in list(graph.nodes):
+            rewritten = REWRITTEN.get(node.target)
+            if rewritten is not None and not node.kwargs:
+                with graph.inserting_before(node):
+                    node.replace_all_uses_with(rewritten(functools.partial(_call, node), *node.args))
+                graph.erase_node(node)
+
+    def uuid(self) -> str:
+        """Part of the key under which compiled code is cached."""
+        return "minerva: bias after the product, tanh by expm1"
+
+
+def _call(like: Node, operation: Callable[..., Any], *inputs: Any) -> Node:
+    """A new operation whose result looks like that of another."""
+    node = like.graph.call_function(operation, inputs)
+    node.meta.update(like.meta)
+    return node
+
+
+def _bias_last(call: Callable[..., Node], bias: Node, left: Node, right: Node) -> Node:
+    return call(aten.add.Tensor, call(aten.mm.default, left, right), bias)
+
+
+def _tanh_by_expm1(call: Callable[..., Node], x: Node) -> Node:
+    """tanh x = -sign(x) p / (p + 2) with p = exp(-2 |x|) - 1, which neither overflows nor loses digits near zero."""
+    power = call(aten.expm1.default, call(aten.mul.Tensor, call(aten.abs.default, x), -2.0))
+    ratio = call(aten.div.Tensor, power, call(aten.add.Tensor, power, 2.0))
+    return call(aten.mul.Tensor, call(aten.neg.default, call(aten.sign.default, x)), ratio)
+
+
+REWRITTEN: dict[Any, Callable[..., Node]] = {aten.addmm.default: _bias_last, aten.tanh.default: _tanh_by_expm1}
+
+
 OPTIONS: dict[str, Any] = {
     "post_grad_custom_pre_pass": _EachOnce(),
     # to look at every object a function has touched takes as long as a step of PPO; its tensors' shapes are enough,
@@ -44,7 +87,8 @@ OPTIONS: dict[str, Any] = {
 def options_for(device: torch.device, many: bool = False) -> dict[str, Any]:
     """What torch.compile is to do beside its usual work, for one agent or for many."""
     if device.type == "cpu":
-        return {"cpp_wrapper": True}  # a step of PPO spends a sixth of its time in the Python that calls its kernels
+        # without the wrapper a step of PPO spends a sixth of its time in the Python that calls its kernels
+        return {"cpp_wrapper": True, "post_grad_custom_post_pass": _ForCPU()}
     # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
     return {"combo_kernels": not many}
 

@@ -1,5 +1,6 @@
 """Compiling: only where it pays, and never at the price of a run."""
 
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from minerva.compute.compiled import PAYS_FROM, compiled
+from minerva.compute.compiled import PAYS_FROM, REWRITTEN, _ForCPU, compiled
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.stack import Stack
@@ -78,6 +80,29 @@ def test_functions_of_one_code_are_compiled_each_for_itself() -> None:
     for factor, function in zip((2, 3, 2, 3), made * 2, strict=True):
         assert torch.equal(function(x), factor * x)
     assert all(function.call is not function.plain for function in made)  # type: ignore[attr-defined]
+
+
+def test_on_a_cpu_tanh_and_products_with_a_bias_are_written_anew() -> None:
+    """By formulas that are as exact, at zero, far out and beyond all bounds."""
+
+    def layer(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(torch.addmm(bias, x, weight))
+
+    draw = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sizes = torch.logspace(-12, 3, 7, dtype=torch.float64)
+    inputs = (torch.zeros(5, dtype=torch.float64), sizes[:, None] * draw(7, 6), draw(6, 5))
+    traced = make_fx(layer)(*inputs)
+    _ForCPU()(traced.graph)
+    targets = {node.target for node in traced.graph.nodes}
+    assert targets.isdisjoint(REWRITTEN)
+    assert torch.ops.aten.expm1.default in targets
+    traced.recompile()
+    torch.testing.assert_close(traced(*inputs), layer(*inputs), rtol=1e-14, atol=0)
+    edges = torch.tensor([[0.0, -torch.inf, torch.inf, torch.nan, 800.0]], dtype=torch.float64)
+    hyperbolic = make_fx(torch.tanh)(edges)
+    _ForCPU()(hyperbolic.graph)
+    hyperbolic.recompile()
+    torch.testing.assert_close(hyperbolic(edges), torch.tanh(edges), rtol=0, atol=0, equal_nan=True)
 
 
 def test_another_shape_is_compiled_anew() -> None:
