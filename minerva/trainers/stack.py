@@ -14,6 +14,7 @@ from torch import Tensor
 from minerva.compute.captured import InPlace
 from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled, options_for
 from minerva.compute.host import HostFunction, NotOnHostError
+from minerva.compute.memory import keep_freed_memory
 from minerva.trainers.agent import Agent, Array, Rows, fetched
 from minerva.utils.tree import Tree, mapped, stacked
 
@@ -49,6 +50,8 @@ class Stack:
         self.learning_mode: CompileMode = "off" if first.processes.count > 1 else mode
         """Of what waits for other processes on its way: neither compiled nor captured."""
         self.device = first.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
