@@ -15,7 +15,8 @@ Mean return of 100 deterministic episodes of the *last* checkpoint: mean ± stan
 interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all that were run are
 here, each linked to its raw file; settings were chosen on other seeds, from 1000 up. Every row stands beside the best
 published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols
-differ, and are named at the end. *Not run* is what it says, and the command to run it stands below its table.
+differ, and are named at the end. *Not run* is what it says. Below each table stand the commands: what is not run they
+run, and what is there they make again, on the kind of device and the engine that made it, into the folder `again`.
 
 `minerva docs results` writes this page from `benchmarks/results` and `benchmarks/grids`. As curves, with intervals:
 `minerva report benchmarks/results`. What is still missing, within twenty minutes of a GPU:
@@ -58,10 +59,20 @@ def results_page(sections: Sequence[Section], home: Path, links: str) -> str:
 
 def _section(section: Section, home: Path, links: str) -> str:
     lines = [_line(row, home, links) for row in section.rows]
-    commands = "\n".join(row.command for row in section.rows)
+    commands = "\n".join(map(_command, section.rows))
     folded = '<details markdown="1"><summary>Each row\'s command</summary>'
     parts = [f"## {section.title}", "\n".join([COLUMNS, *lines]), *_means(section)]
     return "\n\n".join([*parts, folded, f"```bash\n{commands}\n```", "</details>"])
+
+
+def _command(row: Row) -> str:
+    """Runs what is missing of a row; if nothing is, makes it again in the way it was made."""
+    if not all(file.is_file() for file in row.files):
+        return row.command
+    about = read_result(row.files[0]).about
+    options = ["--device cuda"] if "NVIDIA" in about.get("device", "cpu") else []
+    options += ["--matmul high"] if "--matmul high" in about.get("command", "") else []
+    return " ".join([row.command, *options, f"--engine {about.get('engine', 'gymnasium')}", "--results again"])
 
 
 def _line(row: Row, home: Path, links: str) -> str:

@@ -47,12 +47,24 @@ def test_every_raw_file_is_linked_to_and_every_link_leads_to_one(checkout: Path)
 
 def test_every_cell_of_every_grid_has_its_row_and_its_command(checkout: Path) -> None:
     page = results(checkout, "raw")
-    commands = re.findall(r"^minerva benchmark (benchmarks/grids/\w+\.toml) --algos (\S+) --envs (\S+)$", page, re.M)
+    commands = re.findall(r"^minerva benchmark (benchmarks/grids/\w+\.toml) --algos (\S+) --envs (\S+)", page, re.M)
     assert len(set(commands)) == len(commands)
     listed = page.split("## Protocols")[0]
     assert len(re.findall(r"^\| [\w/-]+ at [\d.]+[kM] \|", listed, re.M)) == len(commands)
     wanted = {f"dm_control/{task}" for task in ("walker/run", "hopper/stand", "ball_in_cup/catch")}
     assert wanted < {env for _, algo, env in commands if algo.startswith("mpo-distributional")}
+
+
+def test_the_command_of_a_row_that_is_there_makes_it_again_the_way_it_was_made(checkout: Path) -> None:
+    """Without another folder for its results nothing would be run."""
+    file = checkout / "benchmarks" / "results" / "mpo" / "walker-run_500k_seed0.json"
+    row = "minerva benchmark benchmarks/grids/dm_control_500k.toml --algos mpo-500k --envs dm_control/walker/run"
+    made = f"{row} --device cuda --matmul high --engine envpool --results again"
+    assert made in results(checkout, "raw").splitlines()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "device": "cpu", "command": "", "engine": "gymnasium"}))
+    assert f"{row} --engine gymnasium --results again" in results(checkout, "raw").splitlines()
+    file.unlink()
+    assert row in results(checkout, "raw").splitlines()
 
 
 def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
