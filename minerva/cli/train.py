@@ -127,6 +127,8 @@ class TrainCommand:
         options = self.run_options
         if launched(options.device).count > 1:
             raise ConfigError("Seeds are trained together by one process: start them without torchrun.")
+        if options.actors:
+            raise ConfigError("Actors belong to one learner: train the seeds one by one, or without --actors.")
         if options.resume is not None and (options.seeds is not None or options.vary is not None):
             raise ConfigError("--resume goes on with runs as they were begun: leave out --seeds and --vary.")
         population = seeds.population(options.env, options.device, options.init_from, options.engine)
