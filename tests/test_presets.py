@@ -1,5 +1,10 @@
 """Every preset is usable, and every number in it has a source."""
 
+import tomllib
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+
 import pytest
 
 from minerva.envs.ids import known_ids
@@ -60,3 +65,77 @@ def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
 
 def test_an_algorithm_without_presets_has_none() -> None:
     assert presets("no_such_algorithm") == {}
+
+
+# --- like -------------------------------------------------------------------------------------------------------
+
+FAMILY = """
+algo = "ppo"
+[sources]
+old = "an old paper"
+new = "a newer paper"
+[shared.oldest]
+gamma = [0.9, "old"]
+num_envs = [2, "old"]
+[shared.older]
+like = "oldest"
+num_envs = [4, "old"]
+gae_lambda = [0.8, "old"]
+["Hopper-v5"]
+like = "older"
+gae_lambda = [0.7, "new"]
+["Walker2d-v5"]
+like = "Hopper-v5"
+"""
+
+
+def in_a_file(tmp_path: Path, text: str, env: str) -> Preset:
+    (tmp_path / "mine.toml").write_text(text)
+    return preset_for("ppo", env, str(tmp_path / "mine.toml"))
+
+
+def test_a_preset_starts_from_the_one_it_is_like_and_its_own_values_win(tmp_path: Path) -> None:
+    preset = in_a_file(tmp_path, FAMILY, "Hopper-v5")
+    assert preset.values == {"gamma": 0.9, "num_envs": 4, "gae_lambda": 0.7}
+
+
+def test_a_source_follows_its_value(tmp_path: Path) -> None:
+    preset = in_a_file(tmp_path, FAMILY, "Hopper-v5")
+    assert preset.sources == {"gamma": "an old paper", "num_envs": "an old paper", "gae_lambda": "a newer paper"}
+
+
+def test_a_preset_can_be_like_a_preset(tmp_path: Path) -> None:
+    hopper, walker = (in_a_file(tmp_path, FAMILY, env) for env in ("Hopper-v5", "Walker2d-v5"))
+    assert (walker.values, walker.sources) == (hopper.values, hopper.sources)
+
+
+def test_what_presets_share_is_no_preset(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no settings for older, only for Hopper-v5, Walker2d-v5\."):
+        in_a_file(tmp_path, FAMILY, "older")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ('["Ant-v5"]\nlike = "odler"', r"Ant-v5 is like odler, which its file does not have\. Did you mean older"),
+        ('["Ant-v5"]\nlike = "sources"', "Ant-v5 is like sources, which its file does not have"),
+        ('["Ant-v5"]\nlike = "Ant-v5"', "Ant-v5 is like Ant-v5: one of them must state its settings without `like`"),
+        (
+            '["Ant-v5"]\nlike = "a"\n[shared.a]\nlike = "b"\n[shared.b]\nlike = "a"',
+            "Ant-v5 is like a is like b is like a: ",
+        ),
+    ],
+    ids=["unknown", "no settings", "itself", "a circle"],
+)
+def test_likeness_that_leads_nowhere_is_refused(tmp_path: Path, wrong: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        in_a_file(tmp_path, FAMILY + wrong, "Ant-v5")
+
+
+@pytest.mark.parametrize("algo", PREFIXES)
+def test_no_block_of_settings_is_written_twice(algo: str) -> None:
+    table = tomllib.loads((resources.files("minerva.presets") / f"{algo}.toml").read_text())
+    del table["sources"]
+    blocks = [*table.pop("shared").values(), *table.values()]
+    own = Counter(str({name: block[name] for name in block if name != "like"}) for block in blocks if len(block) > 2)
+    assert {settings: times for settings, times in own.items() if times > 1} == {}

@@ -10,23 +10,17 @@ import pytest
 from tiny_runs import BATCH, PPO, SETTINGS, training_steps
 
 from minerva.runs.metrics import read_rows
+from minerva.trainers.population import Population
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.utils import wandb_utils
-from minerva.utils.wandb_utils import log_wandb, start_wandb
+from minerva.utils.wandb_utils import log_wandb, wandb_run
 
 
-class FakeWandb(SimpleNamespace):
-    """A module of that name, that notes what it is given."""
+class FakeRun(SimpleNamespace):
+    """A run, that notes what it is given."""
 
-    def __init__(self, run: Any = "a run", fails: str = "") -> None:
-        super().__init__(run=run, fails=fails, logged=[], started=[], finished=0)
-
-    def init(self, **options: Any) -> None:
-        if self.fails == "init":
-            raise ConnectionError("no network")
-        if self.fails == "exits":
-            raise SystemExit("no key, and nobody to ask for one")
-        self.started.append(options)
+    def __init__(self, fails: str = "", **options: Any) -> None:
+        super().__init__(fails=fails, options=options, logged=[], finished=0)
 
     def log(self, metrics: Any, step: int | None = None) -> None:
         if self.fails == "log":
@@ -39,10 +33,34 @@ class FakeWandb(SimpleNamespace):
         self.finished += 1
 
 
+class FakeWandb(SimpleNamespace):
+    """A module of that name, with or without an active run."""
+
+    def __init__(self, run: FakeRun | None = None, fails: str = "") -> None:
+        super().__init__(run=run, fails=fails, started=[])
+
+    def init(self, **options: Any) -> FakeRun:
+        if self.fails == "init":
+            raise ConnectionError("no network")
+        if self.fails == "exits":
+            raise SystemExit("no key, and nobody to ask for one")
+        self.started.append(FakeRun(self.fails, **options))
+        return self.started[-1]  # type: ignore[no-any-return]
+
+    def log(self, metrics: Any, step: int | None = None) -> None:
+        self.run.log(metrics, step)
+
+
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(wandb_utils, "_told", False)
     caplog.set_level(logging.WARNING, "minerva")
+
+
+def rows_of(folder: Path) -> list[tuple[dict[str, Any], int]]:
+    """What a run's own log says: metrics and step of each row."""
+    rows = read_rows(folder / "metrics.jsonl")
+    return [({name: row[name] for name in row if name != "step"}, row["step"]) for row in rows]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, module: FakeWandb | None) -> None:
@@ -52,19 +70,21 @@ def install(monkeypatch: pytest.MonkeyPatch, module: FakeWandb | None) -> None:
 
 BROKEN = {
     "absent": (None, "import of wandb halted"),
-    "raises": (FakeWandb(fails="log"), "the server is down"),
-    "no run": (FakeWandb(run=None), "call wandb.init"),
+    "raises": (FakeWandb(FakeRun(fails="log")), "the server is down"),
+    "no run": (FakeWandb(), "call wandb.init"),
 }
 
 
 def test_metrics_are_handed_over_with_their_step(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    module = FakeWandb()
-    install(monkeypatch, module)
+    active, other = FakeRun(), FakeRun()
+    install(monkeypatch, FakeWandb(active))
     assert log_wandb({"losses/x": 1.0}, step=7)
     assert log_wandb({"losses/x": 2.0})
-    assert module.logged == [({"losses/x": 1.0}, 7), ({"losses/x": 2.0}, None)]
+    assert log_wandb({"losses/x": 3.0}, run=other)
+    assert active.logged == [({"losses/x": 1.0}, 7), ({"losses/x": 2.0}, None)]
+    assert other.logged == [({"losses/x": 3.0}, None)]
     assert caplog.records == []
 
 
@@ -89,8 +109,18 @@ def test_silent_says_nothing(kind: str, monkeypatch: pytest.MonkeyPatch, caplog:
 def test_a_run_is_started_with_its_name_and_config(monkeypatch: pytest.MonkeyPatch) -> None:
     module = FakeWandb()
     install(monkeypatch, module)
-    assert start_wandb("project", "run 1", {"seed": 0})
-    assert module.started == [{"project": "project", "name": "run 1", "config": {"seed": 0}}]
+    with wandb_run("project", "run 1", {"seed": 0}) as run:
+        assert run.options == {"project": "project", "name": "run 1", "config": {"seed": 0}}
+        assert not run.finished
+    assert run.finished == 1
+
+
+def test_without_a_project_there_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = FakeWandb()
+    install(monkeypatch, module)
+    with wandb_run(None, "run 1", {}) as run:
+        assert run is None
+    assert module.started == []
 
 
 @pytest.mark.parametrize(
@@ -100,8 +130,9 @@ def test_a_run_that_cannot_start_is_said_once(
     module: FakeWandb | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(monkeypatch, module)
-    assert not start_wandb("project", "run 1", {})
-    assert not start_wandb("project", "run 2", {})
+    for name in ("run 1", "run 2"):
+        with wandb_run("project", name, {}) as run:
+            assert run is None
     assert len(caplog.records) == 1
     assert "training goes on without it" in caplog.text
 
@@ -114,10 +145,9 @@ def test_a_run_that_cannot_start_is_said_once(
         (FakeWandb(fails="exits"), 1),
         (FakeWandb(fails="log"), 1),
         (FakeWandb(fails="finish"), 1),
-        (FakeWandb(run=None), 1),
         (None, 1),
     ],
-    ids=["works", "cannot start", "exits", "breaks later", "breaks at the end", "no run", "absent"],
+    ids=["works", "cannot start", "exits", "breaks later", "breaks at the end", "absent"],
 )
 def test_training_goes_on_whatever_it_does(
     module: FakeWandb | None,
@@ -132,10 +162,22 @@ def test_training_goes_on_whatever_it_does(
     assert training_steps(tmp_path) == [BATCH, 2 * BATCH]
     assert len(caplog.records) == complaints
     if module is not None and not complaints:
-        rows = [
-            ({k: v for k, v in row.items() if k != "step"}, row["step"])
-            for row in read_rows(tmp_path / "metrics.jsonl")
-        ]
-        assert module.logged == rows
-        assert module.started[0]["project"] == "project"
-        assert module.finished == 1
+        (run,) = module.started
+        assert run.logged == rows_of(tmp_path)
+        assert run.options["project"] == "project"
+        assert run.finished == 1
+
+
+@pytest.mark.parametrize(("folder", "group"), [("lr/seed", "lr"), ("ppo_Paced-v0_seed", "ppo_Paced-v0")])
+def test_seeds_trained_together_have_a_run_each_in_one_group(
+    folder: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = FakeWandb()
+    install(monkeypatch, module)
+    folders = [tmp_path / f"{folder}{seed}" for seed in (3, 4)]
+    trainers = [PPOTrainer("Pendulum-v1", seed, **PPO) for seed in (3, 4)]
+    Population(trainers).train(2 * BATCH, folders, **SETTINGS, wandb="project")
+    assert [run.logged for run in module.started] == [rows_of(folder) for folder in folders]
+    assert [run.options["config"]["seed"] for run in module.started] == [3, 4]
+    assert {(run.options["group"], run.options["reinit"]) for run in module.started} == {(group, "create_new")}
+    assert [run.finished for run in module.started] == [1, 1]

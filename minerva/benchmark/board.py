@@ -1,4 +1,4 @@
-"""One table of what is done, running, failed and not run: live in a terminal, plain lines elsewhere."""
+"""One table of what is done, running, failed, stopped and not run: live in a terminal, plain lines elsewhere."""
 
 import itertools
 import time
@@ -12,15 +12,22 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from minerva.benchmark.files import Files, is_locked
+from minerva.benchmark.files import SHORTEST, Files, is_locked
 from minerva.benchmark.grid import Cell, Grid
 from minerva.benchmark.tasks import Task
 
 SECONDS_BETWEEN_VIEWS = 0.5
 SECONDS_BETWEEN_LINES = 30.0
 
-Kind = Literal["done", "running", "failed", "stopped", "not run"]
-COLOURS: dict[Kind, str] = {"done": "green", "running": "cyan", "failed": "red", "stopped": "yellow", "not run": "dim"}
+Kind = Literal["done", "running", "failed", "to be measured", "stopped", "not run"]
+COLOURS: dict[Kind, str] = {
+    "done": "green",
+    "running": "cyan",
+    "failed": "red",
+    "to be measured": "blue",
+    "stopped": "yellow",
+    "not run": "dim",
+}
 
 
 class State(NamedTuple):
@@ -42,6 +49,7 @@ class Board:
     def __init__(self, grid: Grid, files: Files, console: Console) -> None:
         self.rows, self.files, self.console = grid.rows(), files, console
         self._means: dict[Cell, float] = {}
+        self._trained: set[Cell] = set()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._shown, self._printed = -SECONDS_BETWEEN_VIEWS, time.monotonic()
         self._known: dict[Cell, State] = {}
@@ -121,7 +129,15 @@ class Board:
         if failure.is_file():
             return State("failed", note=failure.read_text().strip())
         step = self.files.progress(cell).step
+        if self._is_trained(cell, step):
+            return State("to be measured")
         return State("stopped", note=f"{step:,}") if step else State("not run")
+
+    def _is_trained(self, cell: Cell, step: int) -> bool:
+        """Whether its run has come to its end. The checkpoint knows, and takes long to read: only where it may be."""
+        if cell not in self._trained and step >= SHORTEST * cell.total_steps and self.files.finished(cell):
+            self._trained.add(cell)
+        return cell in self._trained
 
     def _lines(self, states: dict[Cell, State], running: Sequence[Task]) -> list[str]:
         """What is running and how fast, what failed and why, and how many cells are what."""

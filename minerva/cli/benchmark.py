@@ -73,7 +73,7 @@ class Benchmark:
     within: str | None = None
     """Stop after this time, as 20m, 1h30m or 90s: what cannot be finished in it is not begun, or stopped resumably."""
     status: bool = False
-    """Only print the table of what is done, running, failed and not run."""
+    """Only print the table of what is done, running, failed, to be measured, stopped and not run."""
 
     def run(self) -> int:
         """Run what is missing. Exit code 1 if a run failed, 3 if something is left to do."""

@@ -1,6 +1,5 @@
 """`minerva train --seeds`: several seeds, or several values of a hyperparameter, in one process."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,21 @@ from minerva.utils.seeding import parse_seeds
 class Seeds:
     """What is trained together: seeds and the config of each."""
 
-    def __init__(self, algo: str, config: Config, seeds: str | None, seed: int, vary: str) -> None:
-        """`seed` is what all have if there are no `seeds`."""
-        self.algo = algo
+    def __init__(self, algo: str, numbers: Sequence[int], configs: Sequence[Config]) -> None:
+        self.algo, self.numbers, self.configs = algo, numbers, configs
+        values = [config.to_dict() for config in configs]
+        self.varied = [name for name in values[0] if any(other[name] != values[0][name] for other in values)]
+
+    @classmethod
+    def given(cls, algo: str, config: Config, seeds: str | None, seed: int, vary: str) -> "Seeds":
+        """As the command line says it; `seed` is what all have if there are no `seeds`."""
         varied = dict(_variation(algo, text) for text in vary.split())
         count = len(next(iter(varied.values()))) if varied else 1
-        self.numbers = parse_seeds(seeds) if seeds is not None else [seed] * count
-        self.configs = each_config(algo, {**config.to_dict(), **varied}, len(self.numbers))
-        self.varied = list(varied)
+        numbers = parse_seeds(seeds) if seeds is not None else [seed] * count
+        return cls(algo, numbers, each_config(algo, {**config.to_dict(), **varied}, len(numbers)))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.numbers))
 
     def population(self, env: str, device: str, init_from: Path | None, engine: EngineName) -> Population:
         """Their trainers."""
@@ -39,10 +45,10 @@ class Seeds:
         """Where each is written to."""
         return seed_folders(self.algo, env, self.numbers, out_dir, run_dir)
 
-    def conclude(self, console: Console, results: Sequence[Result], in_place: bool) -> None:
+    def conclude(self, console: Console, results: Sequence[Result], again: str | None) -> None:
         """A line for each, and the mean. The last lines are `run: <folder>`, as for one run.
 
-        `in_place`: the same command would find the folders again.
+        `again` is the command that goes on with them; None: the same that trained them.
         """
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("seed", *self.varied, "steps", "random", "before", "after", "best"):
@@ -57,15 +63,9 @@ class Seeds:
         if len(after) > 1:
             spread = float(np.std(after, ddof=1))
             console.print(f"after training, over seeds: {np.mean(after):,.1f} ± {spread:,.1f}")
-        stopped = [result for result in results if not result.finished]
-        if stopped and in_place:
-            console.print("stopped; checkpoints are written. To go on, give the same command again.")
-        elif stopped:
-            console.print("stopped; checkpoints are written. To go on, one by one:")
-            for result in stopped:
-                command = f"  minerva train --resume {shlex.quote(str(result.folder))}"
-                console.print(command, markup=False, soft_wrap=True)
-            console.print("(with --run-dir FOLDER from the start, the same command goes on with all at once)")
+        if not all(result.finished for result in results):
+            how = "give the same command again." if again is None else f"together:\n  {again}"
+            console.print(f"stopped; checkpoints are written. To go on, {how}", markup=False, soft_wrap=True)
         for result in results:
             console.print(f"run: {result.folder}", markup=False, soft_wrap=True)
 

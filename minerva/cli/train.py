@@ -68,8 +68,8 @@ class RunOptions:
     """Where the run's folder is made."""
     run_dir: Path | None = None
     """This very folder instead: if it holds an unfinished run of the same config, that one goes on."""
-    resume: Path | None = None
-    """A run's folder: go on where that run stopped, with its own config."""
+    resume: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="RUN [RUN ...]")] = None
+    """A run's folder: go on where that run stopped, with its own config. Several: they go on together."""
     init_from: Path | None = None
     """A run or checkpoint whose policy is the starting point."""
     eval_every: int | None = None
@@ -105,7 +105,9 @@ class TrainCommand:
             name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
         }
         if options.seeds is not None or options.vary is not None:
-            return self._run_seeds(Seeds(algo, config, options.seeds, options.seed, options.vary or ""), settings)
+            return self._run_seeds(Seeds.given(algo, config, options.seeds, options.seed, options.vary or ""), settings)
+        if options.resume is not None and len(options.resume) > 1:
+            return self._run_seeds(self._resumed(algo, options.resume), settings)
         processes = launched(options.device)
         engine = _stepped_by(algo, config, options, processes)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, engine)
@@ -125,18 +127,29 @@ class TrainCommand:
         options = self.run_options
         if launched(options.device).count > 1:
             raise ConfigError("Seeds are trained together by one process: start them without torchrun.")
-        if options.resume is not None:
-            raise ConfigError(
-                "--resume goes on with one run. Seeds that were trained together go on with the same --run-dir."
-            )
+        if options.actors:
+            raise ConfigError("Actors belong to one learner: train the seeds one by one, or without --actors.")
+        if options.resume is not None and (options.seeds is not None or options.vary is not None):
+            raise ConfigError("--resume goes on with runs as they were begun: leave out --seeds and --vary.")
         population = seeds.population(options.env, options.device, options.init_from, options.engine)
-        folders = seeds.folders(options.env, options.out_dir, options.run_dir)
+        folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
         console = Console(highlight=False)
-        _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.engine)
+        _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.engine, seeds=seeds)
         results = population.train(options.total_steps, folders, **settings)
+        in_place = options.resume is not None or options.run_dir is not None
         with ignored_signals():
-            seeds.conclude(console, results, in_place=options.run_dir is not None)
+            seeds.conclude(console, results, None if in_place else _resume_command(seeds.algo, *folders))
         return 0 if all(result.finished for result in results) else 3
+
+    def _resumed(self, algo: str, folders: Sequence[Path]) -> Seeds:
+        """Runs that go on together, each with its own config, under what the command line says otherwise."""
+        saved = [_saved_command(algo, folder, is_run=True) for folder in folders]
+        for folder in folders:
+            _refuse_without_checkpoint(algo, folder)
+        own = [command.hyperparameters.to_dict() for command in saved]
+        said = {name: value for name, value in self.hyperparameters.to_dict().items() if value != own[0][name]}
+        configs = [config_class(algo).from_dict({**values, **said}) for values in own]
+        return Seeds(algo, [self.run_options.seed, *(command.run_options.seed for command in saved[1:])], configs)
 
 
 def _stepped_by(algo: str, config: Config, options: RunOptions, processes: Processes) -> EngineName | VectorEnv:
@@ -168,11 +181,11 @@ def with_algorithm(arguments: Sequence[str]) -> list[str]:
     """The arguments of `minerva train`, with the algorithm that a saved config names if they name none."""
     words = list(arguments)
     chosen = _chosen(words)
-    if chosen.resume is None or words[:1] != ["train"] or any(word in PREFIXES for word in words):
+    if not chosen.resume or words[:1] != ["train"] or any(word in PREFIXES for word in words):
         return words
-    algo = read_config(_config_file(chosen.resume, is_run=True)).get("algo")
+    algo = read_config(_config_file(chosen.resume[0], is_run=True)).get("algo")
     if algo not in PREFIXES:
-        raise RunError(f"{chosen.resume} holds a run of {algo!r}: give a run of {', '.join(PREFIXES)}.")
+        raise RunError(f"{chosen.resume[0]} holds a run of {algo!r}: give a run of {', '.join(PREFIXES)}.")
     return ["train", str(algo), *words[1:]]
 
 
@@ -193,13 +206,20 @@ def _config_file(source: Path, is_run: bool) -> Path:
 
 def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
     """Run options and hyperparameters before the user's own are applied."""
-    source = chosen.resume or chosen.config
+    if chosen.resume is not None and not chosen.resume:
+        raise ConfigError("--resume names no run: give its folder.")
+    source = chosen.resume[0] if chosen.resume else chosen.config
     if source is None:
         preset = preset_for(algo, chosen.env, chosen.preset)
         budget = preset.values.get("total_steps", DEFAULT_STEPS)
         values = {name: value for name, value in preset.values.items() if name != "total_steps"}
         return TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
-    file = _config_file(source, is_run=chosen.resume is not None)
+    return _saved_command(algo, source, is_run=chosen.resume is not None)
+
+
+def _saved_command(algo: str, source: Path, is_run: bool) -> TrainCommand:
+    """Run options and hyperparameters as a run, or a config.yaml, has them."""
+    file = _config_file(source, is_run)
     saved = read_config(file)
     if saved.get("algo") != algo:
         raise ConfigError(
@@ -228,9 +248,13 @@ def _folder(algo: str, options: RunOptions) -> Path:
     """The folder this run is written to."""
     if options.resume is None:
         return options.run_dir or options.out_dir / new_folder_name(algo, options.env, options.seed)
-    if not CheckpointStore(RunFolder(options.resume, algo)).exists():
-        raise RunError(f"{options.resume} holds no checkpoint to go on from: start it again with --run-dir.")
-    return options.resume
+    _refuse_without_checkpoint(algo, options.resume[0])
+    return options.resume[0]
+
+
+def _refuse_without_checkpoint(algo: str, folder: Path) -> None:
+    if not CheckpointStore(RunFolder(folder, algo)).exists():
+        raise RunError(f"{folder} holds no checkpoint to go on from: start it again with --run-dir.")
 
 
 def _unchecked(algo: str, values: Any) -> Any:
@@ -250,13 +274,19 @@ def _without_checks(config: Any) -> Any:
 
 
 def _announce(
-    console: Console, algo: str, options: RunOptions, config: Config, engine: str, processes: int = 1
+    console: Console,
+    algo: str,
+    options: RunOptions,
+    config: Config,
+    engine: str,
+    processes: int = 1,
+    seeds: Seeds | None = None,
 ) -> None:
     """What is about to happen, with every setting."""
     many = f" of {processes} processes" if processes > 1 else ""
     budget = f"{options.total_steps:,} steps on {options.device}{many}, stepped by {engine}"
-    seeds = f"seed {options.seed}" if options.seeds is None else f"seeds {options.seeds} together"
-    console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {seeds}, {budget}", soft_wrap=True)
+    which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
+    console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {which}, {budget}", soft_wrap=True)
     settings = config.to_dict()
     text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
@@ -287,8 +317,12 @@ def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
         say(f"  {_command('python')} -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
     else:
         say(f"stopped at step {result.step:,}; a checkpoint is written. To go on:")
-        say(f"  {_command('minerva')} train {algo} --resume {quoted}")
+        say(f"  {_resume_command(algo, result.folder)}")
     say(f"run: {result.folder}")
+
+
+def _resume_command(algo: str, *folders: Path) -> str:
+    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}"
 
 
 def _command(name: str) -> str:

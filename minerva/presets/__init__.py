@@ -20,11 +20,14 @@ class Preset(NamedTuple):
 
 NONE = Preset("none", {}, {})
 
+NO_PRESETS = ("algo", "sources", "shared")
+"""What else a file holds: whose presets they are, the sources by key, and the settings that presets share."""
+
 
 def presets(algo: str) -> dict[str, Preset]:
     """All presets of an algorithm, by environment id or, for those that reproduce a peer, by name."""
     table = _table(algo)
-    return {name: _preset(name, settings, table) for name, settings in table.items() if name != "sources"}
+    return {name: _preset(name, table) for name in _names(table)}
 
 
 @functools.cache
@@ -52,8 +55,8 @@ def _from_file(file: Path, algo: str, env: str) -> Preset:
     """The environment's preset in a file of the user's own, such as `minerva tune` writes."""
     try:
         table = tomllib.loads(file.read_text())
-        made_for, known = table["algo"], [name for name in table if name not in ("algo", "sources")]
-        found = _preset(env, table[env], table) if env in known else None
+        made_for, known = table["algo"], _names(table)
+        found = _preset(env, table) if env in known else None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{file} cannot be read as a preset ({error}): give a file as minerva tune writes it."
@@ -65,7 +68,24 @@ def _from_file(file: Path, algo: str, env: str) -> Preset:
     return found
 
 
-def _preset(name: str, settings: dict[str, Any], table: dict[str, Any]) -> Preset:
+def _names(table: dict[str, Any]) -> list[str]:
+    return [name for name in table if name not in NO_PRESETS]
+
+
+def _preset(name: str, table: dict[str, Any]) -> Preset:
     """A setting is written `name = [value, "key of its source"]`."""
+    settings = _settings(name, table)
     values = {setting: value for setting, (value, _) in settings.items()}
     return Preset(name, values, {setting: table["sources"][key] for setting, (_, key) in settings.items()})
+
+
+def _settings(name: str, table: dict[str, Any], heirs: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A block's settings over those of the block that it is `like`; `heirs` are the blocks that start from this one."""
+    blocks = table.get("shared", {}) | {preset: table[preset] for preset in _names(table)}
+    if name not in blocks:
+        raise ConfigError(f"{heirs[-1]} is like {name}, which its file does not have. {nearest(str(name), blocks)}")
+    if name in heirs:
+        raise ConfigError(f"{' is like '.join([*heirs, name])}: one of them must state its settings without `like`.")
+    own = dict(blocks[name])
+    like = own.pop("like", None)
+    return own if like is None else _settings(like, table, (*heirs, name)) | own

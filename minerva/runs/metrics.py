@@ -27,9 +27,12 @@ Lengths = dict[str, int]
 
 
 class MetricsWriter:
-    """Writes each row to every place. `lengths` are those of the checkpoint that the run goes on from, if it does."""
+    """Writes each row to every place. `lengths` are those of the checkpoint that the run goes on from, if it does.
 
-    def __init__(self, folder: RunFolder, lengths: Lengths, wandb: bool) -> None:
+    `wandb` is a run of Weights & Biases, if there is one.
+    """
+
+    def __init__(self, folder: RunFolder, lengths: Lengths, wandb: Any | None = None) -> None:
         self.wandb = wandb
         self.folder = folder
         for name in lengths.keys() - {self._name(path) for path in self._logs()}:
@@ -48,8 +51,8 @@ class MetricsWriter:
         with self._disk():
             self._file.write(json.dumps({"step": step, **_finite_or_none(metrics)}) + "\n")
             self._tensorboard.write(step, metrics)
-        if self.wandb:
-            log_wandb(metrics, step)
+        if self.wandb is not None:
+            log_wandb(metrics, step, run=self.wandb)
 
     def write_evaluation(self, step: int, returns: list[float], lengths: list[int]) -> None:
         """Every episode of one evaluation."""

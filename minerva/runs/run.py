@@ -30,7 +30,7 @@ from minerva.runs.store import CheckpointStore, Found
 from minerva.runs.trainable import Trainable
 from minerva.utils.seeding import global_generators, set_global_generators
 from minerva.utils.tree import Tree
-from minerva.utils.wandb_utils import finish_wandb, start_wandb
+from minerva.utils.wandb_utils import wandb_run
 
 EVALUATIONS = 20
 SAVE_EVERY = 60.0
@@ -126,6 +126,8 @@ class Run:
         self.workers = {"processes": processes, "actors": actors}
         self.begin_at: int | None = None
         """The step of the checkpoint to go on from; None: the newest."""
+        self.group: str | None = None
+        """What Weights & Biases calls the runs that are trained with this one; None: it is alone."""
         self.already_finished = self._finished = False
         self._given_signals = signals
         self._exit = ExitStack()
@@ -268,9 +270,7 @@ class Run:
         self._versions = self._made_with()
         self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
         stack.callback(self._evaluator.close)
-        wandb = settings.wandb is not None and start_wandb(settings.wandb, self.folder.path.name, self.config)
-        if wandb:
-            stack.callback(finish_wandb)
+        wandb = stack.enter_context(wandb_run(settings.wandb, self.folder.path.name, self.config, self.group))
         try:
             self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
         except OSError as error:

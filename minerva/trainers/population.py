@@ -1,6 +1,7 @@
 """Many seeds at about the price of one: trainers whose agents act and learn together, each in a run of its own."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,7 +52,7 @@ class Population:
             ]
             begin_at = _common_step(runs)
             for run in runs:
-                run.begin_at = begin_at
+                run.begin_at, run.group = begin_at, _group(runs[0].folder.path)
                 stack.enter_context(run)
             _say_if_apart(runs)
             console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
@@ -96,6 +97,12 @@ def _common_step(runs: Sequence[Run]) -> int | None:
     known = [run.store.steps() for run in runs if run.store.exists()]
     common = set.intersection(*known) if known else set()
     return max(common, default=None)
+
+
+def _group(first: Path) -> str:
+    """What the seeds have in common, from the first folder: `<algo>_<env>_<time>`, or what is above `seed0`."""
+    shared = re.sub(r"(^|_)seed\d+", "", first.absolute().name)
+    return shared or first.absolute().parent.name
 
 
 def _say_if_apart(runs: Sequence[Run]) -> None:

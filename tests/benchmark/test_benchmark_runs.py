@@ -84,6 +84,11 @@ def test_a_grid_is_trained_and_kept_with_the_command_of_each_run_and_what_fails_
     assert main(command(tmp_path, "--algos", "ppo")) == 0  # there is nothing to do
     assert before == (run.stat().st_mtime_ns, (tmp_path / "out/results/ppo/Pendulum-v1_seed0.json").stat().st_mtime_ns)
 
+    (tmp_path / "out/results/ppo/Pendulum-v1_seed0.json").unlink()
+    capsys.readouterr()
+    assert main(command(tmp_path, "--status")) == 0
+    assert "0 of 2 done, 1 failed, 1 to be measured" in capsys.readouterr().out
+
 
 def test_seeds_trained_together_give_the_results_of_seeds_alone(tmp_path: Path) -> None:
     grid_file(tmp_path, seeds=2)

@@ -204,6 +204,17 @@ def test_what_is_finished_when_the_time_is_up_is_still_measured(make: Make, grid
     assert kinds(grid, files) == ["done"] + ["not run"] * 7
 
 
+def test_what_is_trained_and_has_no_result_is_to_be_measured(make: Make, grid: Grid, files: Files) -> None:
+    (finished, unfinished), *_ = grid.rows()
+    _, executor = make()
+    for cell in (finished, unfinished):
+        write_metrics(files, cell, STEPS)
+    executor.finished = {finished}
+    assert kinds(grid, files) == ["to be measured", "stopped"] + ["not run"] * 6
+    write_result(files, finished)
+    assert kinds(grid, files) == ["done", "stopped"] + ["not run"] * 6
+
+
 def test_slots_are_filled(make: Make) -> None:
     schedule, executor = make(slots=3)
     most = 0

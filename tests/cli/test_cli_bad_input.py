@@ -101,6 +101,12 @@ REFUSED = [
     Refused("train ppo --resume {no_checkpoint}", ("no checkpoint to go on from", "start it again with --run-dir")),
     Refused("train mpo --resume {run}", ("is the config of ppo, not of mpo", "use minerva train ppo")),
     Refused("train ppo --resume {run} --gamma 0.5", ("hyperparameters.gamma: ", "-> 0.5", "the same config")),
+    Refused("train ppo --seeds 0:2 --actors 2", ("Actors belong to one learner", "without --actors")),
+    Refused("train ppo --resume", ("--resume names no run", "give its folder")),
+    Refused("train --resume {run} {missing}", ("{missing}/config.yaml does not exist", "give the folder of a run")),
+    Refused("train --resume {run} {no_checkpoint}", ("{no_checkpoint} holds no checkpoint to go on from",)),
+    Refused("train --resume {run} {run}", ("two of them would be the same run",)),
+    Refused("train --resume {run} --seeds 0:2", ("runs as they were begun", "leave out --seeds and --vary")),
     # config files
     Refused("train ppo --config {missing}", ("{missing} does not exist", "or a config.yaml")),
     Refused("train ppo --config {text}", ("{text} is not the config of a run", "that Minerva wrote")),

@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def write(folder: RunFolder, lengths: dict[str, int], rows: range, value: float, until: int) -> dict[str, int]:
     """Go on from `lengths`, write rows with a value that tells who wrote them; the lengths after row `until`."""
-    with MetricsWriter(folder, lengths, wandb=False) as writer:
+    with MetricsWriter(folder, lengths) as writer:
         for row in rows:
             writer.write(row, {"losses/x": value})
             writer.write_evaluation(row, [value], [1])
@@ -51,7 +51,7 @@ def test_going_on_from_a_checkpoint_forgets_what_came_after_it(folder: RunFolder
 
 
 def test_each_row_is_on_disk_when_it_is_written(folder: RunFolder) -> None:
-    with MetricsWriter(folder, {}, wandb=False) as writer:
+    with MetricsWriter(folder, {}) as writer:
         writer.write(10, {"losses/x": 1.5})
         assert folder.metrics.read_text() == '{"step": 10, "losses/x": 1.5}\n'
 
@@ -59,7 +59,7 @@ def test_each_row_is_on_disk_when_it_is_written(folder: RunFolder) -> None:
 def test_a_row_that_does_not_fit_on_the_disk_stops_the_run_with_a_sentence(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with MetricsWriter(folder, {}, wandb=False) as writer:
+    with MetricsWriter(folder, {}) as writer:
         monkeypatch.setattr(writer, "_file", open("/dev/full", "w", buffering=1))  # noqa: SIM115
         with pytest.raises(
             TrainingError, match=r"Metrics could not be written .* \(No space left on device\).*--resume"
@@ -78,7 +78,7 @@ def test_tensorboard_reads_the_files_of_a_run_in_the_order_in_which_they_were_wr
 
 
 def test_non_finite_numbers_are_null(folder: RunFolder) -> None:
-    with MetricsWriter(folder, {}, wandb=False) as writer:
+    with MetricsWriter(folder, {}) as writer:
         writer.write(1, {"a": math.nan, "b": math.inf, "c": 2.0})
     assert read_rows(folder.metrics) == [{"step": 1, "a": None, "b": None, "c": 2.0}]
 
@@ -121,12 +121,12 @@ def test_a_log_that_is_gone_is_named_and_begun_anew(folder: RunFolder, caplog: p
         assert f"{path} is gone" in caplog.text
 
 
-@pytest.mark.parametrize("wandb", [True, False])
+@pytest.mark.parametrize("wandb", ["a run", None])
 def test_weights_and_biases_gets_every_row_if_it_is_wanted(
-    wandb: bool, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    wandb: str | None, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[tuple[Any, int]] = []
-    monkeypatch.setattr(metrics, "log_wandb", lambda row, step: sent.append((row, step)))
+    sent: list[tuple[Any, int, str]] = []
+    monkeypatch.setattr(metrics, "log_wandb", lambda row, step, run: sent.append((row, step, run)))
     with MetricsWriter(folder, {}, wandb=wandb) as writer:
         writer.write(3, {"losses/x": 1.0})
-    assert sent == ([({"losses/x": 1.0}, 3)] if wandb else [])
+    assert sent == ([({"losses/x": 1.0}, 3, "a run")] if wandb else [])

@@ -1,11 +1,14 @@
 """Seeds trained together: each is the run it would be alone, whatever becomes of its neighbours."""
 
 import logging
+import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tiny_runs import flags
 
 import minerva
 from minerva.cli.main import main
@@ -13,6 +16,7 @@ from minerva.errors import ConfigError, TrainingError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import RunFolder, read_config
 from minerva.runs.metrics import read_rows
+from minerva.trainers.stack import Stack
 from minerva.utils.seeding import parse_seeds
 from minerva.utils.tree import leaves
 
@@ -191,3 +195,34 @@ def test_the_command_line_trains_seeds_together(tmp_path: Path, capsys: pytest.C
     assert sorted(path.name for path in (tmp_path / "third").iterdir()) == ["seed3", "seed3_2"]
     assert main([*command, "--vary", "policy_layer_sizes=8,16", "--run-dir", str(tmp_path / "other")]) == 2
     assert main([*command, "--resume", str(tmp_path / "seed0")]) == 2
+
+
+def test_the_command_that_a_stopped_population_prints_goes_on_with_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = flags(**ALGORITHMS["ppo"], total_steps=192, eval_episodes=1, engine="gymnasium")
+    command = ["train", "ppo", "--seeds", "0:2", "--vary", "gamma=0.9,0.99", *sizes]
+    assert main([*command, "--out-dir", str(tmp_path / "whole")]) == 0
+    undisturbed = folders_in(capsys.readouterr().out)
+
+    learn = Stack.learn
+
+    def learn_and_be_stopped(self: Stack, *arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return learn(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "learn", learn_and_be_stopped)
+        assert main([*command, "--out-dir", str(tmp_path / "[the] parts")]) == 3  # as a shell and rich read otherwise
+    said = capsys.readouterr().out
+    (again,) = [line for line in said.splitlines() if "--resume" in line]
+    assert main(shlex.split(again)[1:]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+    for one, other in zip(undisturbed, folders_in(said), strict=True):
+        assert metrics(one, "ppo") == metrics(other, "ppo")
+        assert all(map(torch.equal, weights(one, "ppo"), weights(other, "ppo")))
+    assert main([*shlex.split(again)[1:], "--gamma", "0.5"]) == 2  # runs of another config
+
+
+def folders_in(printed: str) -> list[Path]:
+    return [Path(line.removeprefix("run: ")) for line in printed.splitlines() if line.startswith("run: ")]
