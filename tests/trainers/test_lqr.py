@@ -8,8 +8,10 @@ import pytest
 from lqr import HORIZON, LQR, A, B, Q, R, least_costs, lqr_gap, riccati
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_are
+from torch import nn
 
 from minerva.evaluation import Evaluator
+from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
@@ -32,6 +34,27 @@ VMPO = {
     "policy_lr": 1.5e-3,
     "value_lr": 3e-3,
     "anneal_lr": True,
+}
+
+MPO = {
+    "policy_layer_sizes": (64, 64),
+    "critic_layer_sizes": (128, 128),
+    "num_envs": 4,
+    "batch_size": 128,
+    "updates_per_step": 0.5,
+    "replay_size": 10_000,  # short, to forget the time when states ran away
+    "gamma": 0.95,
+    "temperature": "solved",
+    "policy_lr": 4e-4,
+    "q_lr": 1e-3,
+    "lambda_lr": 0.01,
+    "init_log_alpha_mean": 1.0,
+    "init_log_alpha_stddev": 100.0,
+    "max_grad_norm": 40.0,
+    # the best gain is the same for any noise: large, fixed noise shows the critic what actions are worth
+    "initial_std": 0.3,
+    "mstep_kl_epsilon_std": 1e-6,
+    "warmup": "policy",
 }
 
 PPO = {
@@ -114,4 +137,16 @@ def test_ppo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Pat
 def test_vmpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
     trainer = VMPOTrainer(LQR, seed=seed, **VMPO)
     trainer.train(200_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
+    assert 0 < lqr_gap(trainer) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_mpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
+    """From no control at all: the means of an untrained policy span all actions, and drive the states out of bounds."""
+    trainer = MPOTrainer(LQR, seed=seed, **MPO)
+    for policy in (trainer.agent.policy, trainer.agent.policy_target):
+        nn.init.zeros_(policy.policy_mean.weight)
+    assert lqr_gap(trainer) > 1
+    trainer.train(40_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
     assert 0 < lqr_gap(trainer) < 0.1
