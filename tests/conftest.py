@@ -23,6 +23,15 @@ def finished_run(tmp_path_factory):
     return make_finished_run(tmp_path_factory.mktemp("runs") / "finished")
 
 
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Networks and data made in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
 @pytest.fixture(scope="session")
 def open_browser() -> Iterator[Callable[..., Any]]:
     """`open_browser(width=1600, dark=False, scripts=True)`: a headless chromium that logs all it does."""

@@ -1,4 +1,4 @@
-"""Runs small enough for tests, environments that are only good for tests, and what a folder looked like before."""
+"""Runs small enough for tests, environments and a replay only good for tests, and what a folder looked like before."""
 
 import contextlib
 import hashlib
@@ -42,6 +42,21 @@ class Paced(gym.Env[Any, Any]):
         time.sleep(float(os.environ.get("PACE", "0")))
         self.steps += 1
         return self.np_random.normal(size=2), -float(np.square(action).sum()), False, self.steps == 8, {}
+
+
+class Numbers:
+    """A replay of which row n holds the number n."""
+
+    steps, written = 20, 0
+
+    def since(self, first: int) -> torch.Tensor:
+        return torch.arange(float(first), float(self.written)).view(-1, 1, 1)
+
+    def put(self, first: int, rows: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def hold(self, rows: torch.Tensor) -> None:
+        raise NotImplementedError
 
 
 PACED, IMAGES = "tiny_runs:Paced-v0", "tiny_runs:Images-v0"

@@ -5,16 +5,16 @@ environments do not wait for the update and the update does not wait for them: o
 elsewhere one after the other with the same result.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from minerva.data.replay import Replay, Writer
-from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, Episode, VectorEnv
+from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
@@ -22,7 +22,6 @@ from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.blocks import Blocks
 from minerva.trainers.health import Health
 from minerva.trainers.stack import Stack, joined_state
-from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree, mapped
 
 REPORT_EVERY = 1_000
@@ -38,19 +37,15 @@ class OffPolicyTrainer(Trainer):
     replay: Replay
     health: Health
 
-    def __init__(
-        self,
-        env: EnvLike,
-        seed: int,
-        device: str,
-        config: Any,
-        engine: EngineName | VectorEnv = "auto",
-        processes: Processes = ALONE,
-    ) -> None:
-        super().__init__(env, seed, device, config, engine, processes)
-        self.row: dict[str, float] = {}
+    @functools.cached_property
+    def row(self) -> dict[str, float]:
         """Metrics of the last update: a run that goes on may report before its next one."""
-        self.rate = Fraction(config.updates_per_step).limit_denominator(1_000_000)
+        return {}
+
+    @functools.cached_property
+    def rate(self) -> Fraction:
+        """Updates per step."""
+        return Fraction(self.config.updates_per_step).limit_denominator(1_000_000)
 
     @classmethod
     def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:

@@ -2,16 +2,16 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from minerva.compute.captured import InPlace
 from minerva.data.rollout import Rollout
-from minerva.envs.ids import EnvLike, is_dm_control
+from minerva.envs.ids import is_dm_control
 from minerva.envs.normalize import RewardNorm
-from minerva.envs.vector import EngineName, Episode, VectorEnv
+from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
@@ -19,7 +19,6 @@ from minerva.trainers.agent import Agent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
 from minerva.trainers.blocks import Blocks
 from minerva.trainers.stack import Stack, joined_state
-from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
 
 
@@ -57,20 +56,18 @@ class OnPolicyTrainer(Trainer):
 
     agent: Agent
 
-    def __init__(
-        self,
-        env: EnvLike,
-        seed: int,
-        device: str,
-        config: Any,
-        engine: EngineName | VectorEnv = "auto",
-        processes: Processes = ALONE,
-    ) -> None:
-        super().__init__(env, seed, device, config, engine, processes)
-        self.batch_size: int = config.num_envs * config.rollout_steps
-        wanted = config.normalize_rewards
-        normalized = not is_dm_control(env) if wanted is None else wanted
-        self.reward_norm = RewardNorm(self.num_envs, config.gamma, self.device) if normalized else None
+    @property
+    def batch_size(self) -> int:
+        """Steps of a rollout."""
+        steps: int = self.config.num_envs * self.config.rollout_steps
+        return steps
+
+    @functools.cached_property
+    def reward_norm(self) -> RewardNorm | None:
+        """What scales the rewards; without a word in the config, those of dm_control are left as they are."""
+        wanted = self.config.normalize_rewards
+        normalized = not is_dm_control(self.env) if wanted is None else wanted
+        return RewardNorm(self.num_envs, self.config.gamma, self.device) if normalized else None
 
     @classmethod
     def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:

@@ -1,7 +1,7 @@
 """On a GPU: an update as one graph learns what the eager one learns, and no graph repeats its noise."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,15 +65,8 @@ def learned(name: str, mode: Any, agents: int, updates: int = 100) -> tuple[list
     return leaves(stack.state), stack.metrics()
 
 
-@pytest.fixture
-def double() -> Iterator[None]:
-    """In float32 Adam makes a whole step of the last digit of a small gradient; in float64 100 updates stay equal."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.usefixtures("double")
+# in float32 Adam makes a whole step of the last digit of a small gradient; in float64 100 updates stay equal
+@pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("agents", [1, 3])
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_graph_learns_what_the_eager_update_does(name: str, agents: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from fault_runs import Case, Outcome, dying_at, failing_at, finished_like, reference, train
+from tiny_runs import Numbers
 
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
@@ -101,21 +102,6 @@ def _readable(path: Path) -> bool:
 # --- disks ----------------------------------------------------------------------------------------------------------
 
 
-class _Rows:
-    """A replay of which row n holds the number n."""
-
-    steps, written = 20, 0
-
-    def since(self, first: int) -> torch.Tensor:
-        return torch.arange(float(first), float(self.written)).view(-1, 1, 1)
-
-    def put(self, first: int, rows: torch.Tensor) -> None:
-        raise NotImplementedError
-
-    def hold(self, rows: torch.Tensor) -> None:
-        raise NotImplementedError
-
-
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EROFS)
 SAVE = 12
 """File operations of a save; checked in every case."""
@@ -164,17 +150,17 @@ def _disk_fails(place: Path, error: int, number: int) -> Outcome:
     return Outcome(f"{os.strerror(error)} at {operations[number]} ({number})", failure)
 
 
-def _saved_twice(place: Path) -> tuple[CheckpointStore, _Rows]:
+def _saved_twice(place: Path) -> tuple[CheckpointStore, Numbers]:
     run = RunFolder(place, "mpo")
     run.make()
     run.create({})
-    store, rows = CheckpointStore(run), _Rows()
+    store, rows = CheckpointStore(run), Numbers()
     for step in (1, 2):
         _save(store, rows, step)
     return store, rows
 
 
-def _save(store: CheckpointStore, rows: _Rows, step: int) -> None:
+def _save(store: CheckpointStore, rows: Numbers, step: int) -> None:
     rows.written = 9 * step
     agent = {"weights": torch.full((3,), float(step))}
     store.save(Checkpoint({"step": step}, {"trainer": {"agent": agent}, "step": step}), rows)
@@ -188,7 +174,7 @@ def _both(operations: list[str], hook: Any) -> Any:
     return both
 
 
-def _fails(hook: Any, store: CheckpointStore, rows: _Rows) -> bool:
+def _fails(hook: Any, store: CheckpointStore, rows: Numbers) -> bool:
     """Whether the third save fails as it should."""
     before = files.before
     files.before = hook
@@ -201,7 +187,7 @@ def _fails(hook: Any, store: CheckpointStore, rows: _Rows) -> bool:
     return False
 
 
-def _whole(place: Path, failed: bool, store: CheckpointStore, rows: _Rows) -> str:
+def _whole(place: Path, failed: bool, store: CheckpointStore, rows: Numbers) -> str:
     found = CheckpointStore(RunFolder(place, "mpo")).newest()
     step = found.checkpoint.state["step"]
     kept = torch.cat([part for _, part in found.rows]).flatten()[-min(20, 9 * step) :]

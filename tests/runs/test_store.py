@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_runs import Numbers
 
 from minerva.errors import CheckpointError, RunError, TrainingError
 from minerva.runs import files
@@ -16,21 +17,6 @@ from minerva.runs.checkpoint import Checkpoint, load_checkpoint
 from minerva.runs.files import locked
 from minerva.runs.folder import RunFolder
 from minerva.runs.store import CheckpointStore
-
-
-class Numbers:
-    """A replay of which row n holds the number n."""
-
-    steps, written = 20, 0
-
-    def since(self, first: int) -> torch.Tensor:
-        return torch.arange(float(first), float(self.written)).view(-1, 1, 1)
-
-    def put(self, first: int, rows: torch.Tensor) -> None:
-        raise NotImplementedError
-
-    def hold(self, rows: torch.Tensor) -> None:
-        raise NotImplementedError
 
 
 @pytest.fixture

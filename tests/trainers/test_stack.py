@@ -1,7 +1,7 @@
 """Agents in a stack: each learns and acts as it would alone, whatever its neighbours do."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,13 +138,7 @@ VARIANTS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    """Networks and data made in float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def made(algorithm: Algorithm, **settings: Any) -> list[Any]:

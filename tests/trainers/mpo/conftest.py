@@ -1,6 +1,6 @@
-"""What the tests of MPO share: small agents, batches of noise, double precision."""
+"""What the tests of MPO share: small agents, batches of noise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,19 +8,9 @@ import torch
 from torch import Tensor
 
 from minerva.trainers.mpo.agent import MPOAgent
-from minerva.utils.tree import Tree
 
 OBS, ACT = 4, 2
 LOW, HIGH = [-0.5, -1.0], [0.6, 1.2]
-
-
-@pytest.fixture
-def double_precision() -> Iterator[None]:
-    """Networks and batches made in float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture
@@ -57,16 +47,3 @@ def make_batch() -> Callable[..., dict[str, Tensor]]:
         return {name: value.to(torch.get_default_dtype()) for name, value in batch.items()}
 
     return make
-
-
-@pytest.fixture
-def leaves() -> Callable[[Tree], dict[str, Tensor]]:
-    """Every tensor of a tree by its path, as a copy."""
-
-    def walk(tree: Tree, path: str = "") -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for key, value in tree.items():
-            found |= walk(value, f"{path}{key}/") if isinstance(value, dict) else {f"{path}{key}": value.clone()}
-        return found
-
-    return walk

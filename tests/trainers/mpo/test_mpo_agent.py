@@ -6,20 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_runs import same
 from torch import Tensor
+from trees import leaves
 
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import FLOOR, positive
 from minerva.trainers.mpo.agent import LOOP, MPOAgent
-from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
-Leaves = Callable[[Tree], dict[str, Tensor]]
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def parameters(agent: MPOAgent) -> Tensor:
@@ -167,7 +163,7 @@ def test_unknown_arguments_are_refused_with_the_nearest(make_agent: MakeAgent) -
     "settings", [{}, {"temperature": "solved", "critic": "categorical"}, {"optimizer_type": "sgd"}], ids=str
 )
 def test_a_restored_agent_goes_on_bit_for_bit(
-    make_agent: MakeAgent, make_batch: MakeBatch, leaves: Leaves, settings: dict[str, Any]
+    make_agent: MakeAgent, make_batch: MakeBatch, settings: dict[str, Any]
 ) -> None:
     agent, restored = make_agent(**settings), make_agent(seed=7, **settings)
     for seed in range(3):

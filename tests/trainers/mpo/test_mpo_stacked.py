@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from trees import leaves, stacked
 
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.stack import Stack
-from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
-Leaves = Callable[[Tree], dict[str, Tensor]]
 
 VARIANTS: list[dict[str, Any]] = [
     {"m_steps": 2},
@@ -24,19 +23,10 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def stacked(trees: list[Tree]) -> Tree:
-    return {
-        key: stacked([tree[key] for tree in trees])
-        if isinstance(value, dict)
-        else torch.stack([tree[key] for tree in trees])
-        for key, value in trees[0].items()
-    }
-
-
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_two_agents_together_are_each_alone(
-    make_agent: MakeAgent, make_batch: MakeBatch, leaves: Leaves, settings: dict[str, Any]
+    make_agent: MakeAgent, make_batch: MakeBatch, settings: dict[str, Any]
 ) -> None:
     """Different parameters, batches and rates, one of them about to copy its targets, one with a batch to skip."""
     agents = [make_agent(seed=seed, target_networks_update_period=3, **settings) for seed in range(3)]
@@ -75,7 +65,6 @@ def test_two_agents_together_are_each_alone(
 def test_the_compiled_update_is_the_eager_one(
     make_agent: MakeAgent,
     make_batch: MakeBatch,
-    leaves: Leaves,
     settings: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -7,21 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_runs import same
 from torch import Tensor
+from trees import leaves
 
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.stack import Stack
-from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
-Leaves = Callable[[Tree], dict[str, Tensor]]
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def parameters(agent: MPOAgent) -> Tensor:
@@ -266,7 +262,7 @@ def test_a_batch_without_what_retrace_needs_is_refused(make_agent: MakeAgent, ma
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("key", ["obs", "actions_exec", "rewards", "next_obs", "dones"])
 def test_a_bad_batch_changes_nothing_but_its_counter(
-    make_agent: MakeAgent, make_batch: MakeBatch, leaves: Leaves, key: str, bad: float
+    make_agent: MakeAgent, make_batch: MakeBatch, key: str, bad: float
 ) -> None:
     agent = make_agent(target_networks_update_period=1)
     agent.update(make_batch(seed=1))  # online and target now differ, and a copy is due
@@ -281,7 +277,7 @@ def test_a_bad_batch_changes_nothing_but_its_counter(
 
 @pytest.mark.parametrize("where", ["target", "outputs", "sampled"])
 def test_a_finite_batch_that_leads_to_a_bad_value_is_skipped(
-    make_agent: MakeAgent, make_batch: MakeBatch, leaves: Leaves, where: str
+    make_agent: MakeAgent, make_batch: MakeBatch, where: str
 ) -> None:
     agent = make_agent()
     agent.update(make_batch())

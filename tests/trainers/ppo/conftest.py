@@ -1,6 +1,6 @@
-"""What the tests of PPO share: agents, rollouts to learn from, double precision."""
+"""What the tests of PPO share: agents, rollouts to learn from."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,18 +9,8 @@ from torch import Tensor
 
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.utils.tree import Tree
 
 OBS, ACT = 4, 2
-
-
-@pytest.fixture
-def double_precision() -> Iterator[None]:
-    """Networks and rollouts made in float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture
@@ -56,16 +46,3 @@ def make_rollout() -> Callable[..., dict[str, Tensor]]:
         }
 
     return make
-
-
-@pytest.fixture
-def leaves() -> Callable[[Tree], dict[str, Tensor]]:
-    """Every tensor of a tree by its path."""
-
-    def walk(tree: Tree, path: str = "") -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for key, value in tree.items():
-            found |= walk(value, f"{path}{key}/") if isinstance(value, dict) else {f"{path}{key}": value}
-        return found
-
-    return walk

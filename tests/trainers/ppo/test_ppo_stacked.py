@@ -6,24 +6,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from trees import leaves, stacked
 
 from minerva.trainers.ppo.agent import PPOAgent
-from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., PPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]
-Leaves = Callable[[Tree], dict[str, Tensor]]
 
 pytestmark = pytest.mark.usefixtures("double_precision")
-
-
-def stacked(trees: list[Tree]) -> Tree:
-    return {
-        key: stacked([tree[key] for tree in trees])
-        if isinstance(value, dict)
-        else torch.stack([tree[key] for tree in trees])
-        for key, value in trees[0].items()
-    }
 
 
 def assert_close(together: dict[str, Tensor], alone: list[dict[str, Tensor]]) -> None:
@@ -52,7 +42,7 @@ def hypers(agents: list[PPOAgent]) -> list[dict[str, Tensor]]:
     return made
 
 
-def test_one_minibatch_step(agents: list[PPOAgent], make_rollout: MakeRollout, leaves: Leaves) -> None:
+def test_one_minibatch_step(agents: list[PPOAgent], make_rollout: MakeRollout) -> None:
     hyper = hypers(agents)
     rows = [agent.evaluated(agent.state, make_rollout(agent, seed=n), hyper[n]) for n, agent in enumerate(agents)]
     rows = [{name: value.detach() for name, value in batch.items()} for batch in rows]
@@ -67,9 +57,7 @@ def test_one_minibatch_step(agents: list[PPOAgent], make_rollout: MakeRollout, l
 
 
 @pytest.mark.parametrize("targets", [(1e6, 1e6, 1e6), (1e-12, 1e6, 1e-12)], ids=["none stops", "two stop early"])
-def test_the_whole_update(
-    agents: list[PPOAgent], make_rollout: MakeRollout, leaves: Leaves, targets: tuple[float, ...]
-) -> None:
+def test_the_whole_update(agents: list[PPOAgent], make_rollout: MakeRollout, targets: tuple[float, ...]) -> None:
     hyper: list[dict[str, Any]] = [
         h | {"target_kl": torch.tensor(t)} for h, t in zip(hypers(agents), targets, strict=True)
     ]

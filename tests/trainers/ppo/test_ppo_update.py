@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from trees import leaves
 
 from minerva.formulas.gaussian import gaussian_log_prob
 from minerva.trainers.ppo import agent as agent_module
 from minerva.trainers.ppo.agent import PPOAgent
-from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., PPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]
-Leaves = Callable[[Tree], dict[str, Tensor]]
 
 EPOCHS, MINIBATCHES = 4, 4
 
@@ -30,7 +29,7 @@ def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
 # --- a function of tensors ------------------------------------------------------------------------------------
 
 
-def test_updated_does_not_change_its_inputs(make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves) -> None:
+def test_updated_does_not_change_its_inputs(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     agent = make_agent()
     inputs = {"state": agent.state, "rollout": make_rollout(agent), "hyper": agent.hyper(1.0)}
     orders = agent.draw_update(inputs["rollout"])
@@ -42,7 +41,7 @@ def test_updated_does_not_change_its_inputs(make_agent: MakeAgent, make_rollout:
 
 
 def test_update_writes_the_new_state_where_the_network_sees_it(
-    make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves
+    make_agent: MakeAgent, make_rollout: MakeRollout
 ) -> None:
     agent = make_agent()
     rollout = make_rollout(agent)
@@ -57,9 +56,7 @@ def test_update_writes_the_new_state_where_the_network_sees_it(
     assert torch.equal(agent.network.obs_normalizer.mean, expected["normalizer"]["mean"])
 
 
-def test_the_same_seed_learns_the_same_and_another_does_not(
-    make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves
-) -> None:
+def test_the_same_seed_learns_the_same_and_another_does_not(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     states, metrics = [], []
     for seed in (7, 7, 8):
         agent = make_agent(seed=seed)
@@ -93,9 +90,7 @@ def test_every_row_is_used_once_an_epoch_in_an_order_of_its_own(
     assert len({tuple(order.tolist()) for order in orders}) == 5
 
 
-def test_a_checkpointed_agent_goes_on_bit_for_bit(
-    make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves
-) -> None:
+def test_a_checkpointed_agent_goes_on_bit_for_bit(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     agent = make_agent()
     rollout = make_rollout(agent)
     agent.update(rollout)
@@ -177,9 +172,7 @@ def stopping_target(kls: list[float]) -> tuple[float, int]:
     raise AssertionError("no epoch in the middle raises the KL")
 
 
-def test_epochs_stop_after_the_one_whose_kl_passes_the_target(
-    make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves
-) -> None:
+def test_epochs_stop_after_the_one_whose_kl_passes_the_target(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     target, stop = stopping_target(kl_by_epoch(make_agent, make_rollout, 10))
     stopped = make_agent(target_kl=target, update_epochs=10, policy_lr=1e-2)
     shorter = make_agent(target_kl=None, update_epochs=stop, policy_lr=1e-2)
@@ -192,7 +185,6 @@ def test_epochs_stop_after_the_one_whose_kl_passes_the_target(
 def test_selecting_on_the_device_gives_the_same_bits_as_stopping(
     make_agent: MakeAgent,
     make_rollout: MakeRollout,
-    leaves: Leaves,
     monkeypatch: pytest.MonkeyPatch,
     target_kl: float | str,
 ) -> None:
@@ -262,7 +254,7 @@ def test_the_plain_returns_estimator_is_gae_with_lambda_one(make_agent: MakeAgen
 @pytest.mark.parametrize("steps", [33, 47, 48])
 @pytest.mark.parametrize("target_kl", [None, 0.02])
 def test_a_short_last_minibatch_is_learned_from_too(
-    make_agent: MakeAgent, make_rollout: MakeRollout, leaves: Leaves, steps: int, target_kl: float | None
+    make_agent: MakeAgent, make_rollout: MakeRollout, steps: int, target_kl: float | None
 ) -> None:
     agent = make_agent(num_envs=1, rollout_steps=steps, minibatch_size=16, target_kl=target_kl, update_epochs=1)
     metrics = agent.update(make_rollout(agent, steps=steps, envs=1))

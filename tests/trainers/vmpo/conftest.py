@@ -1,6 +1,6 @@
-"""What the tests of V-MPO share: agents, batches and rollouts to learn from, double precision."""
+"""What the tests of V-MPO share: agents, batches and rollouts to learn from."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,15 +10,6 @@ from torch import Tensor
 from minerva.trainers.vmpo.agent import VMPOAgent
 
 OBS, ACT = 4, 2
-
-
-@pytest.fixture
-def double_precision() -> Iterator[None]:
-    """Networks and data made in float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from trees import leaves, stacked
 
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.utils.tree import Tree
@@ -14,22 +15,6 @@ MakeAgent = Callable[..., VMPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]
 
 pytestmark = pytest.mark.usefixtures("double_precision")
-
-
-def stacked(trees: list[Tree]) -> Tree:
-    return {
-        key: stacked([tree[key] for tree in trees])
-        if isinstance(value, dict)
-        else torch.stack([tree[key] for tree in trees])
-        for key, value in trees[0].items()
-    }
-
-
-def leaves(tree: Tree, path: str = "") -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for key, value in tree.items():
-        found |= leaves(value, f"{path}{key}/") if isinstance(value, dict) else {f"{path}{key}": value}
-    return found
 
 
 def assert_close(ours: Tree, theirs: Tree) -> None:
