@@ -35,9 +35,9 @@ def config_of(algo: str) -> Any:
     return config_class(algo).from_dict(SETTINGS[algo])
 
 
-def train(algo: str, blocks: Blocks | str, folder: Path, *callbacks: Stop) -> Any:
+def train(algo: str, blocks: Blocks | str, folder: Path, *callbacks: Stop, env: str = ENV) -> Any:
     """The trainer after its run."""
-    trainer = trainer_class(algo)(ENV, seed=3, engine=blocks, **SETTINGS[algo])
+    trainer = trainer_class(algo)(env, seed=3, engine=blocks, **SETTINGS[algo])
     how = {"eval_episodes": 1, "eval_every": 300, "quiet": True, "compile": "off", "callbacks": callbacks}
     trainer.train(STEPS[algo], out_dir=folder, **how)
     return trainer

@@ -1,8 +1,10 @@
 """Updates that two processes make together and one makes on the joined batch, in double precision.
 
-As a program, `torchrun --nproc-per-node 2 parallel_cases.py FOLDER`, it makes all of them and saves what came of it.
+As a program, `torchrun --nproc-per-node 2 parallel_cases.py FOLDER [compiled]`, it makes all of them, or those with
+compiled updates, and saves what came of it.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +15,10 @@ from torch import Tensor
 
 from minerva import MPOAgent, PPOAgent, PPOConfig, VMPOAgent
 from minerva.compute.captured import InPlace
+from minerva.compute.compiled import PAYS_FROM, CompileMode
 from minerva.envs.normalize import RewardNorm
 from minerva.trainers.agent import fetched
+from minerva.trainers.stack import Stack
 from minerva.utils.processes import Processes, launched
 from minerva.utils.tree import leaves, mapped
 
@@ -51,16 +55,19 @@ def outcome(agent: Any, metrics: list[dict[str, float]]) -> Result:
     return {"state": [leaf.double().clone() for leaf in leaves(agent.state)], "metrics": metrics}
 
 
-def learned(agent: Any, function: Any, inputs: Callable[[int], tuple[Any, ...]]) -> Result:
-    """The agent after its updates, and what it reported of them."""
-    update = InPlace(function, agent.state, "off")
+def learned(
+    agent: Any, function: Any, inputs: Callable[[int], tuple[Any, ...]], compile: CompileMode = "off"
+) -> Result:
+    """The agent after its updates, and what it reported of them; compiled as a trainer does it, or plain."""
+    stack = Stack([agent], compile, PAYS_FROM)
+    update = InPlace(function, agent.state, "off") if compile == "off" else stack._update
     return outcome(agent, [fetched(update(*inputs(n)), agent.processes)[0] for n in range(UPDATES)])
 
 
 # --- PPO ----------------------------------------------------------------------------------------------------------
 
 
-def ppo(processes: Processes, **settings: Any) -> Result:
+def ppo(processes: Processes, compile: CompileMode = "off", **settings: Any) -> Result:
     sizes = {"num_envs": ENVS, "rollout_steps": STEPS, "minibatch_size": 20, "update_epochs": 3}
     config = PPOConfig.from_dict({**sizes, "policy_layer_sizes": [8], "critic_layer_sizes": [8], **settings})
     config = config.share(processes.count)
@@ -71,7 +78,7 @@ def ppo(processes: Processes, **settings: Any) -> Result:
         each = [_orders(update, rank, config.update_epochs) for rank in range(PROCESSES)]
         return own, each[processes.rank] if processes.count > 1 else _union(each), agent.hyper()
 
-    return learned(agent, agent.updated, inputs)
+    return learned(agent, agent.updated, inputs, compile)
 
 
 def _orders(update: int, rank: int, epochs: int) -> Tensor:
@@ -90,14 +97,14 @@ def _union(each: list[Tensor]) -> Tensor:
 # --- V-MPO --------------------------------------------------------------------------------------------------------
 
 
-def vmpo(processes: Processes, **settings: Any) -> Result:
+def vmpo(processes: Processes, compile: CompileMode = "off", **settings: Any) -> Result:
     agent = _vmpo_agent(processes, normalize_observations=True, **settings)
 
     def inputs(update: int) -> tuple[Any, ...]:
         own = {name: processes.own(rows, 1) for name, rows in rollout(update).items()}
         return own, {}, agent.hyper()
 
-    return learned(agent, agent.updated, inputs)
+    return learned(agent, agent.updated, inputs, compile)
 
 
 def vmpo_ties(processes: Processes) -> Result:
@@ -129,7 +136,13 @@ def _vmpo_agent(processes: Processes, **settings: Any) -> VMPOAgent:
 # --- MPO ----------------------------------------------------------------------------------------------------------
 
 
-def mpo(processes: Processes, length: int = 1, broken: int | None = None, **settings: Any) -> Result:
+def mpo(
+    processes: Processes,
+    length: int = 1,
+    broken: int | None = None,
+    compile: CompileMode = "off",
+    **settings: Any,
+) -> Result:
     """`broken` is an update whose batch holds a number that is not finite, in a row of the last process."""
     sizes = {"policy_layer_sizes": [8], "critic_layer_sizes": [8], "action_samples": 6, "m_steps": 2}
     rates = {"temperature_lr": 0.05, "lambda_lr": 0.05, "target_networks_update_period": 2}
@@ -153,7 +166,7 @@ def mpo(processes: Processes, length: int = 1, broken: int | None = None, **sett
         own = mapped(lambda values: processes.own(values, 1), (rows, noise))
         return (*own, agent.hyper())
 
-    return learned(agent, agent.updated, inputs)
+    return learned(agent, agent.updated, inputs, compile)
 
 
 # --- rewards ------------------------------------------------------------------------------------------------------
@@ -193,10 +206,15 @@ CASES: dict[str, Callable[[Processes], Result]] = {
 }
 
 
-def results(processes: Processes) -> dict[str, Result]:
+COMPILED: dict[str, Callable[[Processes], Result]] = {
+    case.__name__: functools.partial(case, compile="auto") for case in (ppo, vmpo, mpo)
+}
+
+
+def results(processes: Processes, cases: dict[str, Callable[[Processes], Result]] = CASES) -> dict[str, Result]:
     torch.set_default_dtype(torch.float64)
     try:
-        return {name: case(processes) for name, case in CASES.items()}
+        return {name: case(processes) for name, case in cases.items()}
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -204,4 +222,6 @@ def results(processes: Processes) -> dict[str, Result]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     together = launched("cpu")
-    torch.save(results(together), Path(sys.argv[1]) / f"{together.rank}.pt")
+    made = results(together, COMPILED if "compiled" in sys.argv else CASES)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    torch.save({**made, "graphs": graphs}, Path(sys.argv[1]) / f"{together.rank}.pt")

@@ -59,8 +59,17 @@ class Numbers:
         raise NotImplementedError
 
 
-PACED, IMAGES = "tiny_runs:Paced-v0", "tiny_runs:Images-v0"
+class Paying(Paced):
+    """Pays the action itself: whoever learns at all earns more than whoever does not."""
+
+    def step(self, action: Any) -> StepResult:
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, float(np.clip(action, -1.0, 1.0).sum()), terminated, truncated, info
+
+
+PACED, PAYING, IMAGES = "tiny_runs:Paced-v0", "tiny_runs:Paying-v0", "tiny_runs:Images-v0"
 gym.register("Paced-v0", entry_point=Paced)
+gym.register("Paying-v0", entry_point=Paying)
 gym.register("Images-v0", entry_point=lambda: Shaped(spaces.Box(0, 255, (8, 8, 3), np.uint8)))
 
 

@@ -2,6 +2,7 @@
 
 An actor that dies, or whose node does, is started again by Ray, on another node if need be, and is sent the call that
 it left unanswered once more. `Block.collect` is a function of what it is sent: the run goes on as if nothing had been.
+What an actor is made of and what it is sent are kept here until its answer has come, not in Ray's hands alone.
 """
 
 import os
@@ -36,8 +37,11 @@ def make_block(algo: str, config: Config, env: EnvLike, num_envs: int, engine: E
 class RayBlock:
     """The body of a Ray actor."""
 
-    def __init__(self, *made_of: Any) -> None:
-        self.block = make_block(*made_of)
+    def __init__(self, made_of: Sequence[Any]) -> None:
+        """A reference in a list, which Ray hands over as it is and does not have to find again at a restart."""
+        import ray as package
+
+        self.block = make_block(*package.get(made_of[0]))
 
     def call(self, name: str, *arguments: Any) -> Any:
         """A method of the block. Weights come as a reference, so that a node fetches them once for all its actors."""
@@ -60,12 +64,14 @@ class RayWorker:
         self.ray, self.handle = package, handle
 
     def begin(self, name: str, *arguments: Any) -> Any:
-        """See `Worker`."""
-        return self.handle.call.remote(name, *arguments)
+        """See `Worker`. Arguments are kept until the result is here: it may be lost with a node, and made again."""
+        kept = [self.ray.put(argument) for argument in arguments]
+        return self.handle.call.remote(name, *kept), kept
 
     def result(self, begun: Any) -> Any:
         """See `Worker`."""
-        return self.ray.get(begun)
+        reference, _kept = begun
+        return self.ray.get(reference)
 
     def close(self) -> None:
         """See `Worker`."""
@@ -75,8 +81,9 @@ class RayWorker:
 class RayBlocks(Blocks):
     """Blocks whose workers are Ray actors."""
 
-    def __init__(self, package: Any, workers: Sequence[Worker], num_envs: int) -> None:
-        self._ray = package
+    def __init__(self, package: Any, workers: Sequence[Worker], num_envs: int, made_of: Any) -> None:
+        """`made_of` is the reference that actors are made from, also those that replace others."""
+        self._ray, self._made_of = package, made_of
         super().__init__(workers, num_envs)
 
     def _published(self, weights: Tree) -> Any:
@@ -91,9 +98,9 @@ def ray_blocks(
     package = ray(address)
     options = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
     remote = package.remote(**options)(RayBlock)
-    made_of = (algo, config, env, config.num_envs // actors, _engine(engine))
-    workers = [RayWorker(package, remote.remote(*made_of)) for _ in range(actors)]
-    return RayBlocks(package, workers, config.num_envs)
+    made_of = package.put((algo, config, env, config.num_envs // actors, _engine(engine)))
+    workers = [RayWorker(package, remote.remote([made_of])) for _ in range(actors)]
+    return RayBlocks(package, workers, config.num_envs, made_of)
 
 
 def local_blocks(algo: str, config: Any, env: EnvLike, blocks: int, engine: EngineName = "auto") -> Blocks:

@@ -22,11 +22,18 @@ class InPlace:
     """A pure function `(state, *inputs) -> (state, outputs)`, called so that the new state replaces the old one.
 
     `calls` above 0 compiles it whole if that many calls are worth it. On CUDA with `mode` "auto" it is captured at its
-    first call. Where that fails it says so once and goes on as it is.
+    first call. Where that fails it says so once and goes on as it is. What meets other processes on its way is not
+    `alone`: it is compiled, but not captured.
     """
 
     def __init__(
-        self, function: Pure, state: Tree, mode: CompileMode, calls: int = 0, options: dict[str, Any] | None = None
+        self,
+        function: Pure,
+        state: Tree,
+        mode: CompileMode,
+        calls: int = 0,
+        options: dict[str, Any] | None = None,
+        alone: bool = True,
     ) -> None:
         def written(state: Tree, *inputs: Any) -> Any:
             after, outputs = function(state, *inputs)
@@ -34,10 +41,10 @@ class InPlace:
             return outputs
 
         self.state = state
-        self.function = compiled(written, mode, calls, options)
+        self.function = compiled(written, mode, calls, options, alone)
         self.graph: Graph | None = None
         self._device = leaves(state)[0].device
-        self._capture = mode == "auto" and self._device.type == "cuda"
+        self._capture = mode == "auto" and alone and self._device.type == "cuda"
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:

@@ -12,6 +12,8 @@ from torch._functorch.compile_utils import fx_graph_cse
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
+from minerva.errors import TrainingError
+
 logger = logging.getLogger("minerva")
 aten = torch.ops.aten
 
@@ -84,25 +86,31 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def options_for(device: torch.device, many: bool = False) -> dict[str, Any]:
-    """What torch.compile is to do beside its usual work, for one agent or for many."""
+def options_for(device: torch.device, many: bool = False, alone: bool = True) -> dict[str, Any]:
+    """What torch.compile is to do beside its usual work, for one agent or for many, in one process or in several."""
     if device.type == "cpu":
-        # without the wrapper a step of PPO spends a sixth of its time in the Python that calls its kernels
-        return {"cpp_wrapper": True, "post_grad_custom_post_pass": _ForCPU()}
+        # without the wrapper a step of PPO spends a sixth of its time in the Python that calls its kernels; it knows
+        # no gathering from other processes
+        return {"cpp_wrapper": alone, "post_grad_custom_post_pass": _ForCPU()}
     # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
     return {"combo_kernels": not many}
 
 
 def compiled(
-    function: Callable[..., Any], mode: CompileMode, calls: int, options: dict[str, Any] | None = None
+    function: Callable[..., Any],
+    mode: CompileMode,
+    calls: int,
+    options: dict[str, Any] | None = None,
+    alone: bool = True,
 ) -> Callable[..., Any]:
     """`function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is.
 
-    `options` are further ones of torch.compile.
+    `options` are further ones of torch.compile. A function that meets other processes is not `alone`: where it cannot
+    be compiled that is an error, for one that went on eagerly would not meet those that have compiled it.
     """
     if mode == "off" or calls < PAYS_FROM:
         return function
-    return _Compiled(function, {**OPTIONS, **(options or {})})
+    return _Compiled(function, {**OPTIONS, **(options or {})}, alone)
 
 
 @contextmanager
@@ -132,8 +140,8 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Compiled:
     """Calls the compiled function; at its first failure says so and is the plain function from then on."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        self.plain, self.options = function, options
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], alone: bool) -> None:
+        self.plain, self.options, self.alone = function, options, alone
         self.call: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
@@ -146,6 +154,11 @@ class _Compiled:
             if self.call is self.plain:
                 raise
             reason = first_line(error)
+            if not self.alone:
+                raise TrainingError(
+                    f"An update failed in one of several processes ({reason}). If they cannot compile it, train with "
+                    "--compile off."
+                ) from error
             logger.warning(
                 "torch.compile is not usable here (%s); going on eagerly: slower, and other last digits", reason
             )

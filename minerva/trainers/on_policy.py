@@ -140,5 +140,5 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
         return lambda data: data
     state = joined_state(norms)
     scaled = functools.partial(RewardNorm.scaled, processes=trainers[0].processes)
-    scale = InPlace(stack.lift(scaled), state, stack.learning_mode)
+    scale = InPlace(stack.lift(scaled), state, stack.mode, alone=stack.alone)
     return lambda data: {**data, "rewards": scale(data["rewards"], data["dones"])}

@@ -47,16 +47,18 @@ class Stack:
         self.many = len(self.agents) > 1
         first = self.agents[0]
         self.mode, self.updates = mode, updates
-        self.learning_mode: CompileMode = "off" if first.processes.count > 1 else mode
-        """Of what waits for other processes on its way: neither compiled nor captured."""
+        self.alone = first.processes.count == 1
+        """Whether learning meets no other processes on its way."""
         self.device = first.device
         if self.device.type == "cpu":
             keep_freed_memory()
         self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
-        options = options_for(self.device, self.many)
-        self._update = InPlace(self._updated, self.state, self.learning_mode, updates if first.WHOLE else 0, options)
+        options = options_for(self.device, self.many, self.alone)
+        self._update = InPlace(
+            self._updated, self.state, mode, updates if first.WHOLE else 0, options, alone=self.alone
+        )
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
         self._hosts: list[HostFunction] = []
@@ -140,9 +142,9 @@ class Stack:
         first = self.agents[0]
         if name not in first.COMPILED or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
-        options = options_for(self.device, self.many)
-        mode = self.mode if name == "acted" else self.learning_mode
-        return compiled(self.lift(piece), mode, self.updates * first.calls(name), options)
+        alone = self.alone or name == "acted"
+        options = options_for(self.device, self.many, alone)
+        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, alone)
 
     def _on_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
         """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""

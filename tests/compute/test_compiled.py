@@ -11,6 +11,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from minerva.compute.compiled import PAYS_FROM, REWRITTEN, _ForCPU, compiled
+from minerva.errors import TrainingError
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.stack import Stack
@@ -45,6 +46,14 @@ def test_a_broken_compiler_costs_one_warning(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "no compiler found" in caplog.text
     assert "many more lines" not in caplog.text
+
+
+def test_what_meets_other_processes_does_not_go_on_eagerly_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", refuse)
+    function = compiled(double, "auto", PAYS_FROM, alone=False)
+    for _ in range(2):
+        with pytest.raises(TrainingError, match=r"several processes \(no compiler found\).*--compile off"):
+            function(torch.tensor(1.0))
 
 
 def test_the_functions_own_error_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from parallel_cases import CASES, PROCESSES, Result, results
+from parallel_cases import CASES, COMPILED, PROCESSES, Result, results
 from parallel_runs import TRAINERS, train
 from torch.testing import assert_close
 
@@ -25,7 +25,7 @@ def torchrun(*arguments: str, processes: int = PROCESSES) -> subprocess.Complete
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     paths = {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, *arguments], env={**os.environ, **paths}, capture_output=True, text=True, timeout=300, check=False
+        [*command, *arguments], env={**os.environ, **paths}, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -65,6 +65,20 @@ def test_metrics_are_those_of_the_joined_batch(
 ) -> None:
     for found in together:
         for mine, expected in zip(found[case]["metrics"], alone[case]["metrics"], strict=True):
+            assert_close(mine, expected, rtol=1e-8, atol=1e-8, equal_nan=True)
+
+
+@pytest.mark.slow  # three updates are compiled, in each process
+def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path, alone: dict[str, Result]) -> None:
+    done = torchrun(str(TESTS / "parallel_cases.py"), str(tmp_path), "compiled")
+    assert done.returncode == 0, done.stderr
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(PROCESSES))
+    assert min(first["graphs"], second["graphs"]) >= len(COMPILED)
+    for case in COMPILED:
+        assert all(map(torch.equal, first[case]["state"], second[case]["state"]))
+        for mine, expected in zip(first[case]["state"], alone[case]["state"], strict=True):
+            assert_close(mine, expected, rtol=1e-9, atol=1e-9)
+        for mine, expected in zip(first[case]["metrics"], alone[case]["metrics"], strict=True):
             assert_close(mine, expected, rtol=1e-8, atol=1e-8, equal_nan=True)
 
 
