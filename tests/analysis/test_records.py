@@ -111,16 +111,28 @@ def test_a_run_that_was_not_finished_is_not_judged(grid: Path, tmp_path: Path) -
 # --- the committed results ----------------------------------------------------------------------------------------
 
 
-def test_committed_results_give_the_figures_of_their_readme(committed: Path) -> None:
-    found = {(entry, cell.task.env): cell for (entry, at), cell in cells(committed).items() if at.endswith("at 1M")}
-    readme = (committed / "README.md").read_text()
-    rows = re.findall(r"^\| (PPO|V-MPO) \| ([\w/-]+), 1M \| ([\d,]+) ± ([\d,]+) \| ([\d, ]+) \|$", readme, re.M)
-    assert len(rows) >= 5
-    for algo, task, mean, std, each in rows:
-        cell = found[algo, task if "-v" in task else f"dm_control/{task}"]
-        assert (number(cell.mean), number(cell.std or 0, like=cell.mean)) == (mean, std)
-        assert ", ".join(number(score) for score in cell.scores) == each
-        assert cell.task.budget == 1_000_000  # 999,424 steps were made of them
+FIGURE = r"(\**[\d,]+\**) ± ([\d,]+)"
+
+
+def test_committed_results_give_the_figures_of_the_front_page(committed: Path) -> None:
+    """With the better of two means in bold. Where a run stopped at a whole rollout the budget is what was meant."""
+    found, page = cells(committed), (committed.parents[1] / "README.md").read_text()
+    rows = re.findall(rf"^\| ([a-z_]+/[a-z]+) \| {FIGURE} \| \S+ \| {FIGURE} \| \S+ \|$", page, re.M)
+    shown = [("MPO", f"{task} at 500k", mean, std) for task, mean, std, _, _ in rows]
+    shown += [("MPO distributional", f"{task} at 500k", mean, std) for task, _, _, mean, std in rows]
+    gym = re.findall(rf"^\| (\S+-v5) \| (\S+), (\d+M)[^|]*\| {FIGURE} \| (\**[\d,]+\**) ", page, re.M)
+    shown += [(entry, f"{task} at {steps}", mean, std) for task, entry, steps, mean, std, _ in gym]
+    assert (len(rows), len(gym)) == (8, 8)
+    for entry, task, mean, std in shown:
+        cell = found[entry, task]
+        assert (number(cell.mean), number(cell.std or 0, like=cell.mean)) == (mean.strip("*"), std)
+    for task, entry, steps, mean, _, theirs in gym:
+        peer = found[entry, f"{task} at {steps}"].peer
+        assert peer is not None
+        assert number(peer.mean) == theirs.strip("*")
+        assert (
+            mean.startswith("**") == (found[entry, f"{task} at {steps}"].mean >= peer.mean) != theirs.startswith("**")
+        )
 
 
 def test_every_committed_file_is_in_the_comparison(committed: Path) -> None:
