@@ -148,5 +148,5 @@ def test_mpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Pat
     for policy in (trainer.agent.policy, trainer.agent.policy_target):
         nn.init.zeros_(policy.policy_mean.weight)
     assert lqr_gap(trainer) > 1
-    trainer.train(24_000, tmp_path / "run", quiet=True, eval_episodes=1)
+    trainer.train(24_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
     assert 0 < lqr_gap(trainer) < 0.1
