@@ -1,11 +1,10 @@
 """Updates of several processes that learn as one, compiled beside eager.
 
-`torchrun --standalone --nproc-per-node 2 benchmarks/processes.py [--device cuda]` prints a table of milliseconds:
+`torchrun --standalone --nproc-per-node 2 -m benchmarks.processes [--device cuda]` prints a table of milliseconds:
 median and range over repeats that take turns. With one process it is what that needs for the whole batch.
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.speed.race import spread
 from minerva.trainers.registry import agent_class, config_class
 from minerva.trainers.stack import Stack
 from minerva.utils.processes import Processes, launched
@@ -70,11 +70,6 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def spread(values: list[float], digits: int = 1) -> str:
-    """Median and range."""
-    return f"{statistics.median(values):,.{digits}f} [{min(values):,.{digits}f}, {max(values):,.{digits}f}]"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
@@ -96,7 +91,7 @@ def main() -> None:
         ]
         eager, quick = ([each[mode] for each in times] for mode in modes)
         ratios = [slow / fast for slow, fast in zip(eager, quick, strict=True)]
-        row = f"| {algo} | {spread(eager)} | {spread(quick)} | {spread(ratios, 2)} |"
+        row = f"| {algo} | {spread(eager, ',.1f')} | {spread(quick, ',.1f')} | {spread(ratios, '.2f')} |"
         if processes.rank == 0:
             print(row, flush=True)
     if processes.count > 1:

@@ -1,6 +1,6 @@
 """Environment steps per second with the environments in this process, and with Ray actors that act and step them.
 
-`python benchmarks/scaling.py [--env HalfCheetah-v5] [--actors 1 2] [--repeats 3]` prints a table: medians and ranges
+`python -m benchmarks.scaling [--env HalfCheetah-v5] [--actors 1 2] [--repeats 3]` prints a table: medians and ranges
 over the repeats, which take turns. Each is a run in a process of its own, timed after its first quarter; PPO and V-MPO
 collect and learn in turn, MPO's actors collect while it learns.
 """
@@ -8,14 +8,14 @@ collect and learn in turn, MPO's actors collect while it learns.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.speed.race import spread
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"num_envs": 8, "rollout_steps": 256, "minibatch_size": 256, "update_epochs": 4},
@@ -47,16 +47,11 @@ def measure(algo: str, env: str, actors: int) -> float:
 
 def measured_apart(algo: str, env: str, actors: int) -> float:
     """The same in a process of its own."""
-    command = [sys.executable, __file__, "--env", env, "--one", algo, str(actors)]
+    command = [sys.executable, "-m", "benchmarks.scaling", "--env", env, "--one", algo, str(actors)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate = float(json.loads(text.strip().splitlines()[-1]))
     print(f"{algo}, {actors} actors: {rate:,.0f} steps/s", file=sys.stderr, flush=True)
     return rate
-
-
-def spread(values: Sequence[float], digits: int = 0) -> str:
-    """Median and range."""
-    return f"{statistics.median(values):,.{digits}f} [{min(values):,.{digits}f}, {max(values):,.{digits}f}]"
 
 
 def core_hours(rate: float, actors: int) -> float:
@@ -87,7 +82,7 @@ def main() -> None:
         for actors in kinds:
             rates = [each[actors] for each in rounds]
             gains, hours = [each[actors] / each[0] for each in rounds], [core_hours(rate, actors) for rate in rates]
-            row = (algo, actors or "none", spread(rates), spread(gains, 2), spread(hours, 3))
+            row = (algo, actors or "none", spread(rates), spread(gains, ".2f"), spread(hours, ".3f"))
             print("| " + " | ".join(map(str, row)) + " |", flush=True)
 
 

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import platform
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
-from benchmarks.speed.race import Entry, race
+from benchmarks.speed.race import Entry, race, spread
 from minerva.envs.envpool import cores, obstacle
 from minerva.runs.folder import provenance
 
@@ -146,19 +145,14 @@ def _raced(what: str, entries: list[Entry], options: Options) -> dict[str, Any]:
         if entry.failure:
             console.print(f"  {entry.name}: {entry.failure}", markup=False)
             continue
-        line = f"  {entry.name:<14} {_spread(entry.rates, ',.0f' if min(entry.rates) > 100 else '.2f')}"
+        line = f"  {entry.name:<14} {spread(entry.rates, ',.0f' if min(entry.rates) > 100 else '.2f')}"
         if entry is not first and not first.failure:
             ratios[entry.name] = [mine / theirs for mine, theirs in zip(first.rates, entry.rates, strict=True)]
             cpu = [mine / theirs for mine, theirs in zip(first.cpu_rates, entry.cpu_rates, strict=True)]
-            line += f"   {first.name} / {entry.name}: {_spread(ratios[entry.name], '.2f')}"
-            line += f"   by CPU time: {_spread(cpu, '.2f')}"
+            line += f"   {first.name} / {entry.name}: {spread(ratios[entry.name], '.2f')}"
+            line += f"   by CPU time: {spread(cpu, '.2f')}"
         console.print(line, markup=False)
     return {"what": what, "contestants": [asdict(entry) for entry in entries], f"ratios of {first.name}": ratios}
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    """Median [smallest, largest]."""
-    return f"{statistics.median(values):{form}} [{min(values):{form}}, {max(values):{form}}]"
 
 
 def machine() -> dict[str, Any]:

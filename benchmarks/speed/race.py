@@ -8,6 +8,7 @@ import functools
 import importlib
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -57,6 +58,11 @@ def race(entries: Sequence[Entry], repeats: int, seconds: float, say: Callable[[
     finally:
         for runner in runners:
             runner.stop()
+
+
+def spread(values: Sequence[float], form: str = ",.0f") -> str:
+    """Median [smallest, largest]."""
+    return f"{statistics.median(values):{form}} [{min(values):{form}}, {max(values):{form}}]"
 
 
 class _Runner:

@@ -1,4 +1,4 @@
-"""One table of what is done, running, failed, stopped and not run: live in a terminal, plain lines elsewhere."""
+"""One table of what is done, running, failed, to be measured and not run: live in a terminal, plain lines elsewhere."""
 
 import itertools
 import time
