@@ -16,6 +16,7 @@ from torch import Tensor
 from minerva.data.replay import Replay, Writer
 from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
+from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
@@ -56,10 +57,10 @@ class OffPolicyTrainer(Trainer):
         first, by = trainers[0], trainers[0].config.num_envs
         sizes = [trainer.share.batch_size for trainer in trainers]
         stack, writer = first._stack(trainers, runs)
-        hyper = stack.hyper()
         for _ in runs.steps(by):
             stack.look_again()
             step = runs.step
+            hyper = stack.hyper(first._remaining(step, runs.total_steps))
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             while step < until and step + by <= runs.total_steps and not runs.interrupted:
                 obs = envs.obs
@@ -83,9 +84,10 @@ class OffPolicyTrainer(Trainer):
         report is made: what is saved then is all there is.
         """
         stack, writer = self._stack([self], runs)
-        hyper, by = stack.hyper(), self.config.num_envs
+        by = self.config.num_envs
         for _ in runs.steps(by):
             step, stale = runs.step, 0
+            hyper = stack.hyper(self._remaining(step, runs.total_steps))
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             left = min(-(-(until - step) // by), (runs.total_steps - step) // by)
             rounds = [min(ROUND, left - begun) for begun in range(0, left, ROUND)]
@@ -176,6 +178,12 @@ class OffPolicyTrainer(Trainer):
             drawn = [trainer.agent.sample_uniform((self.config.num_envs,)) for trainer in trainers]
             return stack.act_with([mapped(self.processes.own, actions) for actions in drawn])
         return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
+
+    def _remaining(self, step: int, total_steps: int) -> float:
+        """What annealed rates are multiplied with: it falls from one report to the next, however a run is cut."""
+        if not self.config.anneal_lr:
+            return 1.0
+        return remaining_fraction(step // REPORT_EVERY + 1, -(-total_steps // REPORT_EVERY))
 
     def _metrics(self, step: int) -> dict[str, float]:
         if not self.row:

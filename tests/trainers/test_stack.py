@@ -114,7 +114,7 @@ VMPO_AGENTS = Algorithm(
 )
 MPO_AGENTS = Algorithm(
     make_mpo,
-    lambda agent, rows, remaining: agent.update(batch(agent, rows)),
+    lambda agent, rows, remaining: agent.update(batch(agent, rows), remaining=remaining),
     lambda agent, rows: agent.prepared(batch(agent, rows)),
     (
         {"policy_lr": 1e-3, "target_networks_update_period": 10},

@@ -37,7 +37,7 @@ logger = logging.getLogger("minerva")
 
 Batch = Mapping[str, Array | Tensor]
 
-LOOP = ("num_envs", "replay_size", "batch_size", "update_after", "warmup", "updates_per_step")
+LOOP = ("num_envs", "replay_size", "batch_size", "update_after", "warmup", "updates_per_step", "anneal_lr")
 """Settings of the trainer's loop, which mean nothing to an agent."""
 
 HYPER = (
@@ -171,15 +171,15 @@ class MPOAgent(OffPolicyAgent):
 
     # --- learning -------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch, noise: Rows | None = None) -> dict[str, float] | None:
+    def update(self, batch: Batch, noise: Rows | None = None, remaining: float = 1.0) -> dict[str, float] | None:
         """Learn from a batch; its metrics, or None if a value was not finite: then nothing has changed.
 
-        `noise` as `draw_update` makes it; None: newly drawn.
+        `noise` as `draw_update` makes it; None: newly drawn. `remaining` scales the learning rates.
         """
         for flat in self._flat.values():
             flat.adopt()
         rows = self.prepared(batch)
-        metrics = InPlace(self.updated, self.state, "off")(rows, noise or self.draw_update(rows), self.hyper())
+        metrics = InPlace(self.updated, self.state, "off")(rows, noise or self.draw_update(rows), self.hyper(remaining))
         return self.reported(fetched(metrics, self.processes)[0]) or None
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
@@ -205,6 +205,7 @@ class MPOAgent(OffPolicyAgent):
         after = {**improved, "counters": {**counters, "updates": counters["updates"] + 1}}
         before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
         chosen = select(finite, after, before)
+        metrics["charts/learning_rate"] = hyper["policy_lr"]
         return chosen, {**metrics, "finite": finite, "skipped": chosen["counters"]["skipped"]}
 
     def prepared(self, batch: Batch) -> Rows:
@@ -290,12 +291,14 @@ class MPOAgent(OffPolicyAgent):
         return {**vectors, "moments": moments, "counters": {"updates": zero.clone(), "skipped": zero}}
 
     def hyper(self, remaining: float = 1.0) -> Rows:
-        """See `Agent`. MPO anneals nothing."""
+        """See `Agent`; `remaining` scales the learning rates of policy and critic."""
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         if self.config.mstep_kl_epsilon_std is None:
             numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
-        # LaTeX: \beta = \frac{\beta_\pi}{M}
-        numbers["policy_lr"] = self.config.policy_lr / self.config.m_steps
+        # LaTeX: \beta_u = f_u \frac{\beta_\pi}{M}
+        numbers["policy_lr"] = remaining * self.config.policy_lr / self.config.m_steps
+        # LaTeX: \beta_{Q,u} = f_u \beta_Q
+        numbers["q_lr"] = remaining * self.config.q_lr
         period = torch.tensor(self.config.target_networks_update_period, device=self.device)
         return {**as_tensors(numbers, self.state["policy"]), "target_networks_update_period": period}
 

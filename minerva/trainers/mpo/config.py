@@ -98,6 +98,8 @@ class MPOConfig(Config):
     """Learning rate of the policy; divided by m_steps."""
     q_lr: Annotated[float, POSITIVE] = 3e-4
     """Learning rate of the critic."""
+    anneal_lr: bool = False
+    """Let the learning rates of policy and critic fall linearly to 0 over the run."""
     max_grad_norm: Annotated[float, Within("(0, inf]")] = 1.0
     """Gradients of critic, duals and policy are each shortened to this length; inf: never."""
     optimizer_type: OptimizerType = "adam"

@@ -95,6 +95,17 @@ def test_steps_that_do_not_divide_are_all_taken(tmp_path: Path) -> None:
     assert evaluated == [0, 250, 500, 750, 1000, 1037]
 
 
+@pytest.mark.parametrize(
+    ("anneal", "expected"), [(True, [1e-3, 1e-3, 7.5e-4, 5e-4, 5e-4, 2.5e-4]), (False, [1e-3] * 6)]
+)
+def test_learning_rates_of_a_run(anneal: bool, expected: list[float], tmp_path: Path) -> None:
+    """They fall every thousand steps, and not where an evaluation cuts a thousand in two."""
+    trainer = make(policy_lr=1e-3, anneal_lr=anneal, updates_per_step=0.01)
+    trainer.train(3_100, out_dir=tmp_path, eval_every=700, **QUIET)
+    rates = {row["step"]: row["charts/learning_rate"] for row in metrics_of(tmp_path) if "charts/learning_rate" in row}
+    assert [rates[step] for step in (700, 1000, 1400, 2100, 3000, 3100)] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("warmup", "acting"), [("random", "online"), ("policy", "online"), ("policy", "target")])
 def test_who_acts_before_and_after_the_first_update(
     warmup: str, acting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +184,14 @@ def test_a_stopped_run_goes_on_with_its_replay(tmp_path: Path) -> None:
     assert (first.replay.written, second.replay.written, result.step, result.finished) == (100, 200, 200, True)
     assert torch.equal(second.replay.storage[:100, :, :-1], first.replay.storage[:100, :, :-1])
     assert int(second.agent.state["counters"]["updates"]) == (200 - 20) // 4
+
+
+def test_a_run_stopped_within_a_thousand_steps_goes_on_at_that_thousands_rate(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"policy_lr": 1e-3, "anneal_lr": True, "updates_per_step": 0.01}
+    make(**settings).train(4_000, out_dir=tmp_path, callbacks=[stopping(1_400)], eval_every=700, **QUIET)
+    make(**settings).train(4_000, out_dir=tmp_path, eval_every=700, **QUIET)
+    rates = {row["step"]: row["charts/learning_rate"] for row in metrics_of(tmp_path) if "charts/learning_rate" in row}
+    assert [rates[step] for step in (1400, 2000, 2100)] == pytest.approx([7.5e-4, 7.5e-4, 5e-4])
 
 
 def test_no_sequence_crosses_the_point_where_a_run_was_resumed(tmp_path: Path) -> None:

@@ -66,6 +66,24 @@ def test_m_steps_divide_the_policys_rate(make_agent: MakeAgent) -> None:
     assert rates == pytest.approx([0.06, 0.03, 0.02])
 
 
+@pytest.mark.usefixtures("double_precision")
+def test_what_remains_scales_the_steps_of_policy_and_critic_and_not_those_of_the_duals(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    """Plain gradient descent, where a step is proportional to its rate; the critic steps first, so the policy's sees
+    another critic: hence a rate of the critic that is all but zero for the policy's part."""
+    changes = {}
+    for remaining in (1.0, 0.25):
+        for part, rates in (("q", {}), ("policy", {"q_lr": 1e-12}), ("duals", {"q_lr": 1e-12})):
+            agent = make_agent(optimizer_type="sgd", sgd_momentum=0.0, **rates)
+            before = agent.state[part].clone()
+            agent.update(make_batch(seed=0), remaining=remaining)
+            changes[part, remaining] = agent.state[part] - before
+    for part, factor in (("q", 0.25), ("policy", 0.25), ("duals", 1.0)):
+        torch.testing.assert_close(changes[part, 0.25], factor * changes[part, 1.0], rtol=1e-6, atol=1e-12)
+        assert changes[part, 1.0].abs().max() > 0
+
+
 def test_the_duals_step_before_the_policy_pays(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
     """With a huge dual rate the multipliers jump; the policy must move as with the multipliers after the jump."""
     moved = []
