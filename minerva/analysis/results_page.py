@@ -71,7 +71,7 @@ def _command(row: Row) -> str:
         return row.command
     about = read_result(row.files[0]).about
     options = ["--device cuda"] if "NVIDIA" in about.get("device", "cpu") else []
-    options += ["--matmul high"] if "--matmul high" in about.get("command", "") else []
+    options += ["--matmul high"] if "--matmul high " in about.get("command", "") else []  # not highest
     return " ".join([row.command, *options, f"--engine {about.get('engine', 'gymnasium')}", "--results again"])
 
 
