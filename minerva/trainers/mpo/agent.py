@@ -295,10 +295,10 @@ class MPOAgent(OffPolicyAgent):
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
         if self.config.mstep_kl_epsilon_std is None:
             numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
-        # LaTeX: \beta_u = f_u \frac{\beta_\pi}{M}
-        numbers["policy_lr"] = remaining * self.config.policy_lr / self.config.m_steps
-        # LaTeX: \beta_{Q,u} = f_u \beta_Q
-        numbers["q_lr"] = remaining * self.config.q_lr
+        # LaTeX: \beta = \frac{\beta_\pi}{M}
+        numbers["policy_lr"] = self.config.policy_lr / self.config.m_steps
+        for name in ("policy_lr", "q_lr"):
+            numbers[name] *= remaining
         period = torch.tensor(self.config.target_networks_update_period, device=self.device)
         return {**as_tensors(numbers, self.state["policy"]), "target_networks_update_period": period}
 
