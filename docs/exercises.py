@@ -212,7 +212,7 @@ def _mpo_agents(normal: Normal, seed: int) -> None:
         if steps == 1:
             batch = {name: values.squeeze(1) for name, values in batch.items() if name not in _SEQUENCES}
         agent.update(batch)
-        agent.update(batch, remaining=math.sqrt(0.5))
+        agent.update(batch)
         agent.sample_uniform((BATCH,))
 
 

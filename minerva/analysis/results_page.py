@@ -1,6 +1,7 @@
 """The results page: every cell of the committed grids beside the best peer's figure at its budget, none left out."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,7 +72,7 @@ def _command(row: Row) -> str:
         return row.command
     about = read_result(row.files[0]).about
     options = ["--device cuda"] if "NVIDIA" in about.get("device", "cpu") else []
-    options += ["--matmul high"] if "--matmul high " in about.get("command", "") else []  # not highest
+    options += ["--matmul high"] if ("--matmul", "high") in pairwise(about.get("command", "").split()) else []
     return " ".join([row.command, *options, f"--engine {about.get('engine', 'gymnasium')}", "--results again"])
 
 

@@ -13,6 +13,7 @@ from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
+from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.distributed import Following, Led, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
@@ -89,6 +90,10 @@ class Trainer(ABC):
     def share(self) -> Any:
         """This process's part of the config."""
         return self.config.share(self.processes.count)
+
+    def remaining(self, part: int, parts: int) -> float:
+        """What learning rates are multiplied with in a part of the run; the first is 1. One if nothing is annealed."""
+        return remaining_fraction(part, parts) if self.config.anneal_lr else 1.0
 
     def start(self, step: int) -> None:
         """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""

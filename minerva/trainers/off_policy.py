@@ -16,7 +16,6 @@ from torch import Tensor
 from minerva.data.replay import Replay, Writer
 from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
-from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Array, OffPolicyAgent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
@@ -60,7 +59,7 @@ class OffPolicyTrainer(Trainer):
         for _ in runs.steps(by):
             stack.look_again()
             step = runs.step
-            hyper = stack.hyper(first._remaining(step, runs.total_steps))
+            hyper = first._hyper(stack, runs)
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             while step < until and step + by <= runs.total_steps and not runs.interrupted:
                 obs = envs.obs
@@ -87,7 +86,7 @@ class OffPolicyTrainer(Trainer):
         by = self.config.num_envs
         for _ in runs.steps(by):
             step, stale = runs.step, 0
-            hyper = stack.hyper(self._remaining(step, runs.total_steps))
+            hyper = self._hyper(stack, runs)
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
             left = min(-(-(until - step) // by), (runs.total_steps - step) // by)
             rounds = [min(ROUND, left - begun) for begun in range(0, left, ROUND)]
@@ -179,11 +178,10 @@ class OffPolicyTrainer(Trainer):
             return stack.act_with([mapped(self.processes.own, actions) for actions in drawn])
         return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
 
-    def _remaining(self, step: int, total_steps: int) -> float:
-        """What annealed rates are multiplied with: it falls from one report to the next, however a run is cut."""
-        if not self.config.anneal_lr:
-            return 1.0
-        return remaining_fraction(step // REPORT_EVERY + 1, -(-total_steps // REPORT_EVERY))
+    def _hyper(self, stack: Stack, runs: Together) -> Rows:
+        """The numbers of an update. Annealed rates fall from one thousand steps to the next, however a run is cut."""
+        thousands = -(-runs.total_steps // REPORT_EVERY)
+        return stack.hyper(self.remaining(runs.step // REPORT_EVERY + 1, thousands))
 
     def _metrics(self, step: int) -> dict[str, float]:
         if not self.row:

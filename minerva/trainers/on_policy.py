@@ -13,7 +13,6 @@ from minerva.envs.ids import is_dm_control
 from minerva.envs.normalize import RewardNorm
 from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
-from minerva.formulas.statistics import remaining_fraction
 from minerva.runs.together import Together
 from minerva.trainers.agent import Agent, Rows
 from minerva.trainers.base import Trainer, note, taken_episodes
@@ -84,7 +83,7 @@ class OnPolicyTrainer(Trainer):
                 runs.pause(runs.step)
                 continue
             data = scale(stack.gathered([rollout.tensors() for rollout in rollouts]))
-            stack.learn(data, stack.hyper(first._remaining(step // first.batch_size, updates)))
+            stack.learn(data, stack.hyper(first.remaining(step // first.batch_size, updates)))
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
                 if trainer.health is not None:
@@ -128,9 +127,6 @@ class OnPolicyTrainer(Trainer):
             self.health.load_state_dict(state["health"])
         self.rollout.load_state_dict(state["rollout"])
         return super().load_state_dict(state)
-
-    def _remaining(self, update: int, updates: int) -> float:
-        return remaining_fraction(update, updates) if self.config.anneal_lr else 1.0
 
 
 def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable[[Rows], Rows]:

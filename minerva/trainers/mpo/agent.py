@@ -205,8 +205,8 @@ class MPOAgent(OffPolicyAgent):
         after = {**improved, "counters": {**counters, "updates": counters["updates"] + 1}}
         before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
         chosen = select(finite, after, before)
-        metrics["charts/learning_rate"] = hyper["policy_lr"]
-        return chosen, {**metrics, "finite": finite, "skipped": chosen["counters"]["skipped"]}
+        told = {"charts/learning_rate": hyper["policy_lr"], "finite": finite, "skipped": chosen["counters"]["skipped"]}
+        return chosen, {**metrics, **told}
 
     def prepared(self, batch: Batch) -> Rows:
         """A batch of transitions or sequences as tensors with time first, [T, B, ...]; transitions have T = 1."""

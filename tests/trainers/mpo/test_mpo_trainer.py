@@ -41,6 +41,12 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def rates_of(folder: Path) -> dict[int, float]:
+    """The policy's learning rate at each report."""
+    name = "charts/learning_rate"
+    return {row["step"]: row[name] for row in metrics_of(folder) if name in row}
+
+
 @pytest.mark.parametrize("envs", [1, 3])
 def test_the_replay_holds_every_step_once_and_in_order(envs: int, tmp_path: Path) -> None:
     trainer = make(counters(), num_envs=envs)
@@ -102,7 +108,7 @@ def test_learning_rates_of_a_run(anneal: bool, expected: list[float], tmp_path: 
     """They fall every thousand steps, and not where an evaluation cuts a thousand in two."""
     trainer = make(policy_lr=1e-3, anneal_lr=anneal, updates_per_step=0.01)
     trainer.train(3_100, out_dir=tmp_path, eval_every=700, **QUIET)
-    rates = {row["step"]: row["charts/learning_rate"] for row in metrics_of(tmp_path) if "charts/learning_rate" in row}
+    rates = rates_of(tmp_path)
     assert [rates[step] for step in (700, 1000, 1400, 2100, 3000, 3100)] == pytest.approx(expected)
 
 
@@ -190,7 +196,7 @@ def test_a_run_stopped_within_a_thousand_steps_goes_on_at_that_thousands_rate(tm
     settings: dict[str, Any] = {"policy_lr": 1e-3, "anneal_lr": True, "updates_per_step": 0.01}
     make(**settings).train(4_000, out_dir=tmp_path, callbacks=[stopping(1_400)], eval_every=700, **QUIET)
     make(**settings).train(4_000, out_dir=tmp_path, eval_every=700, **QUIET)
-    rates = {row["step"]: row["charts/learning_rate"] for row in metrics_of(tmp_path) if "charts/learning_rate" in row}
+    rates = rates_of(tmp_path)
     assert [rates[step] for step in (1400, 2000, 2100)] == pytest.approx([7.5e-4, 7.5e-4, 5e-4])
 
 
