@@ -2,7 +2,8 @@
 
 The rule: the ```bash blocks of a page are run in their order, in one new folder a page, as they are written but for
 - budgets: to `minerva train`, `evaluate`, `benchmark`, `video` and `export` the options in SMALL are appended, which
-  make them short (the last of two equal options counts), and a GPU becomes a CPU;
+  make them short (the last of two equal options counts), and a GPU becomes a CPU; what a shortened grid measures is
+  another experiment than the committed results beside it, and lies in a folder of its own;
 - names: `runs/<folder>`, and run folders that a page only assumes, are a small finished run.
 A command that is not Minerva's, or needs the whole checkout, stands in ELSEWHERE with what runs it instead. A `toml`
 block is the file that its first line names. Commands in blocks without a language are found and refused.
@@ -90,6 +91,7 @@ def small(command: str) -> list[str]:
     appended = shlex.split(SMALL[verb])
     if verb == "benchmark" and words[1].endswith(".toml"):
         appended += [] if "lambda.toml" in words else ["--envs", "Hopper-v5", "--algos", "ppo"]
+        appended += [] if "--results" in words else ["--results", "shortened"]
     elif verb == "benchmark":
         appended += ["--envs", "Pendulum-v1"]
     if "--actors" in words:
