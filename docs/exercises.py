@@ -221,10 +221,9 @@ _SEQUENCES = ("actions_raw", "behaviour_logp")
 
 def _vmpo_agents(normal: Normal, seed: int) -> None:
     layers: dict[str, Any] = {"policy_layer_sizes": (8,), "value_layer_sizes": (9,)}
-    for estimator, m_steps in (("returns", 1), ("gae", 2), ("dae", 3)):
-        agent = VMPOAgent(
-            OBS, ACT, None, None, "cpu", seed=seed, **layers, advantage_estimator=estimator, m_steps=m_steps
-        )
+    for estimator, m_steps, rows in (("returns", 1, 0), ("gae", 2, 22), ("dae", 3, 0)):
+        settings = {"advantage_estimator": estimator, "m_steps": m_steps, "minibatch_size": rows}
+        agent = VMPOAgent(OBS, ACT, None, None, "cpu", seed=seed, **layers, **settings)
         agent.learn(_rollout(normal), remaining=math.sqrt(0.5))
         agent.update(_weighted_rows(normal))
 

@@ -9,7 +9,21 @@ from mathdoc.capture import Sample
 from mathdoc.formula import Formula
 from mathdoc.mutate import mutants
 from mathdoc.notation import Binding
-from mathdoc.tree import Call, Index, Node, Number, Product, Quotient, Reduce, Sum, Use, free_axes, replaced, walk
+from mathdoc.tree import (
+    Call,
+    Index,
+    Member,
+    Node,
+    Number,
+    Product,
+    Quotient,
+    Reduce,
+    Sum,
+    Use,
+    free_axes,
+    replaced,
+    walk,
+)
 
 
 def repair(formula: Formula, tree: Node, holds: Callable[[Node], bool], sample: Sample) -> str:
@@ -28,9 +42,17 @@ def _candidates(tree: Node, sample: Sample) -> Iterator[tuple[Node, str, Node]]:
         yield mutant.tree, mutant.what, places.get(mutant.span, tree)
     extra = [_use(binding) for binding in sample.values if binding.axes is not None]
     letters = sorted({index.letter for node in walk(tree) if isinstance(node, Use) for index in node.indices})
+    sets = _sets(tree)
     for node in walk(tree):
         for new, what in [*_insertions(node, extra), *_renamed(node, letters)]:
-            yield replaced(tree, node, new), what, node
+            if isinstance(new, Use) or not any(node is mask for mask in sets):
+                yield replaced(tree, node, new), what, node
+
+
+def _sets(tree: Node) -> list[Node]:
+    """The masks of a tree: nothing can stand there but a symbol."""
+    reduced = [node.member for node in walk(tree) if isinstance(node, Reduce) and node.member is not None]
+    return [*reduced, *(node.mask for node in walk(tree) if isinstance(node, Member))]
 
 
 def _use(binding: Binding) -> Use:

@@ -99,10 +99,13 @@ def _union(each: list[Tensor]) -> Tensor:
 
 def vmpo(processes: Processes, compile: CompileMode = "off", **settings: Any) -> Result:
     agent = _vmpo_agent(processes, normalize_observations=True, **settings)
+    config = agent.config
 
     def inputs(update: int) -> tuple[Any, ...]:
         own = {name: processes.own(rows, 1) for name, rows in rollout(update).items()}
-        return own, {}, agent.hyper()
+        each = [_orders(update, rank, config.updates_per_rollout * config.m_steps) for rank in range(PROCESSES)]
+        orders = (each[processes.rank] if processes.count > 1 else _union(each)).unflatten(0, (-1, config.m_steps))
+        return own, {"orders": orders} if config.minibatch_size else {}, agent.hyper()
 
     return learned(agent, agent.updated, inputs, compile)
 
@@ -123,7 +126,7 @@ def vmpo_ties(processes: Processes) -> Result:
             "restarting_weights": (normal(rows, seed=120 + update) > -1).double(),
             "importance_weights": torch.exp(normal(rows, seed=130 + update)),
         }
-        return mapped(processes.own, batch), agent.hyper()
+        return mapped(processes.own, batch), {}, agent.hyper()
 
     return learned(agent, agent.fitted, inputs)
 
@@ -195,6 +198,9 @@ CASES: dict[str, Callable[[Processes], Result]] = {
         m_steps=3,
         updates_per_rollout=2,
         alpha_update="multiplicative",
+    ),
+    "vmpo minibatches": lambda processes: vmpo(
+        processes, minibatch_size=20 // processes.count, m_steps=3, updates_per_rollout=2
     ),
     "vmpo ties": vmpo_ties,
     "mpo": mpo,

@@ -124,6 +124,13 @@ WRONG = [
         "a factor 1/2",
     ),
     Planted(
+        "a mean of other numbers, over a set",
+        "trainers.vmpo.losses",
+        r"\bar{x} = \mathbb{E}_{t \in S}[x_t]",
+        r"\bar{x} = \mathbb{E}_{t \in S}[\exp(\exp(x_t))]",
+        "the formula gives",
+    ),
+    Planted(
         "a sum for a mean",
         "trainers.mpo.losses",
         POLICY,

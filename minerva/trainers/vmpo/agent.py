@@ -20,12 +20,12 @@ from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import explained_variance, standardize
 from minerva.trainers.agent import Agent, Array, Rows, as_tensors, fetched
-from minerva.trainers.vmpo.batch import completed
+from minerva.trainers.vmpo.batch import completed, m_steps, minibatch
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.duals import dual, multipliers_scaled, multipliers_step
+from minerva.trainers.vmpo.duals import dual, multipliers_moved
 from minerva.trainers.vmpo.e_step import e_step
 from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, SquashedGaussianPolicy
-from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, value_loss, weighted_nll
+from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, spreads, value_loss, weighted_nll
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
 from minerva.utils.processes import ALONE, Processes
@@ -69,8 +69,7 @@ class VMPOAgent(Agent):
             if name in hyperparameters:
                 raise ConfigError(f"{name} is a setting of VMPOTrainer and means nothing to an agent: leave it out.")
         self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
-        self.device, self.processes = torch.device(device), processes
-        self.act_dim = act_dim
+        self.act_dim, self.device, self.processes = act_dim, torch.device(device), processes
         sizes = (obs_dim, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
         kind = (config.shared_encoder, config.ppo_like_backbone)
         with seeded(seed, "networks"):
@@ -154,8 +153,8 @@ class VMPOAgent(Agent):
 
     def calls(self, piece: str) -> int:
         """See `Agent`."""
-        config = self.config
-        return config.rollout_steps if piece == "acted" else config.updates_per_rollout * config.m_steps
+        config, steps = self.config, self.config.m_steps * self.config.minibatches
+        return config.rollout_steps if piece == "acted" else config.updates_per_rollout * steps
 
     def update(self, batch: Mapping[str, Array | Tensor]) -> dict[str, float]:
         """Learn from a batch: `obs, actions, old_means, old_log_stds, returns, advantages`.
@@ -165,7 +164,8 @@ class VMPOAgent(Agent):
         """
         rows = {name: self._tensor(values) for name, values in batch.items()}
         rows = completed(rows, self.policy, self.config.topk_fraction)
-        return fetched(InPlace(self.fitted, self.state, "off")(rows, self.hyper()), self.processes)[0]
+        noise = self._orders(rows["advantages"].shape[0], 1)
+        return fetched(InPlace(self.fitted, self.state, "off")(rows, noise, self.hyper()), self.processes)[0]
 
     def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
@@ -174,24 +174,32 @@ class VMPOAgent(Agent):
         return fetched(metrics, self.processes)[0]
 
     def draw_update(self, data: Rows) -> Rows:
-        """See `Agent`: an update draws nothing."""
-        return {}
+        """See `Agent`: the orders in which minibatches take the rows."""
+        return self._orders(data["rewards"].numel(), self.config.updates_per_rollout)
+
+    def _orders(self, rows: int, updates: int) -> Rows:
+        """A random order of the rows for each pass, if a pass is more than one step.  [updates, passes, rows]"""
+        if not self.config.minibatch_size:
+            return {}
+        size = (updates, self.config.m_steps, self.processes.count * rows)
+        drawn = torch.rand(size, generator=self.generator, device=self.device)
+        return {"orders": self.processes.own(drawn, -1).argsort(-1)}
 
     def updated(self, state: Tree, rollout: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
         batch = self.evaluated(state, rollout, hyper)
-        state, metrics = self.fitted(state, batch, hyper, self.config.updates_per_rollout)
+        state, metrics = self.fitted(state, batch, noise, hyper, self.config.updates_per_rollout)
         return self.observed(state, batch), {**metrics, "charts/learning_rate": hyper["policy_lr"]}
 
-    def fitted(self, state: Tree, batch: Rows, hyper: Rows, updates: int = 1) -> tuple[Tree, Rows]:
+    def fitted(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows, updates: int = 1) -> tuple[Tree, Rows]:
         """`updates` updates on the same batch, replacing the old policy when its time has come."""
         before, rows = state["parameters"], self.standardized(batch)
         metrics: Rows = {}
-        for _ in range(updates):
+        for steps in m_steps(self.config, noise, updates):
             state, target, e_metrics = self.e_step(state, rows, hyper)
             m_metrics: Rows = {}
-            for _ in range(self.config.m_steps):
-                state, m_metrics = self.m_step(state, rows, target, hyper)
+            for index in steps:
+                state, m_metrics = self.m_step(state, rows, target, hyper, *index)
             if "old" in state:
                 state, rows = self.replaced(state, rows, target, hyper)
             metrics = {**m_metrics, **e_metrics}
@@ -228,8 +236,10 @@ class VMPOAgent(Agent):
         moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.processes)
         return {**state, "temperature": moved[0]}, *moved[1:]
 
-    def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """One pass: multipliers first, then policy and value."""
+    def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows, *index: Tensor) -> tuple[Tree, Rows]:
+        """One step on all rows, or on those of an index: multipliers first, then policy and value."""
+        if index:
+            batch, target = minibatch(batch, target, *index, self.processes)
         learned = {name: state[name] for name in ("multipliers", "normalizer")}
         slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
         slope = clip_by_norm(self.processes.mean(slope), hyper["max_grad_norm"])
@@ -242,7 +252,8 @@ class VMPOAgent(Agent):
         """Weighted likelihood, KL penalties and value loss; the multipliers' step is taken on the way."""
         mean, log_std, values = self._outputs({**state, "parameters": parameters}, batch["obs"])
         kls, kl_metrics = constraints(mean, log_std, batch, target["selected"], target["count"])
-        multipliers, alpha_loss = self._moved(state["multipliers"], self.processes.mean(kls.detach()), hyper)
+        of_all = self.processes.mean(kls.detach())
+        multipliers, alpha_loss = multipliers_moved(state["multipliers"], of_all, hyper, self.config, self.optimizer)
         alphas = positive(multipliers["parameter"]).detach()
         log_prob = self.policy.log_prob_raw(mean, log_std, batch["actions_raw"]).squeeze(-1)
         nll = weighted_nll(target["weights"], log_prob)
@@ -264,12 +275,6 @@ class VMPOAgent(Agent):
             "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"], target["count"]),
         }
         return total, {"multipliers": multipliers, "metrics": metrics}
-
-    def _moved(self, multipliers: Tree, kls: Tensor, hyper: Rows) -> tuple[Tree, Tensor]:
-        """The multipliers after their step, by gradient or by a factor, and their loss before it."""
-        if self.config.alpha_update == "multiplicative":
-            return multipliers_scaled(multipliers, kls, hyper)
-        return multipliers_step(multipliers, kls, hyper, self.optimizer)
 
     def replaced(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Replace the old policy after `old_policy_period` updates or, with "kl", once a KL reaches its bound.
@@ -294,13 +299,8 @@ class VMPOAgent(Agent):
         return {
             "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
             "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
-            "adv/raw_mean": advantages.mean(),
-            "adv/raw_std": advantages.std(correction=0),
-            "returns/raw_mean": returns.mean(),
-            "returns/raw_std": returns.std(correction=0),
+            **spreads({"adv/raw": advantages, "returns/raw": returns, "value/pred": values}),
             "value/explained_var": explained_variance(values, returns),
-            "value/pred_mean": values.mean(),
-            "value/pred_std": values.std(correction=0),
         }
 
     def observed(self, state: Tree, batch: Rows) -> Tree:

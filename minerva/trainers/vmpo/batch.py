@@ -1,15 +1,42 @@
-"""A caller's batch for `VMPOAgent.update`, checked and completed."""
+"""Batches: a caller's for `VMPOAgent.update`, checked and completed; a part of one for a step of the M-step."""
 
+import torch
 from torch import Tensor
 
 from minerva.errors import ConfigError
-from minerva.trainers.vmpo.config import selection_size
+from minerva.trainers.vmpo.config import VMPOConfig, selection_size
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
+from minerva.utils.processes import ALONE, Processes
+from minerva.utils.tree import take
 
 NEEDED = ("obs", "old_means", "old_log_stds", "returns", "advantages")
 OPTIONAL = ("actions", "actions_raw", "restarting_weights", "importance_weights")
 COLUMNS = ("returns", "advantages", "restarting_weights", "importance_weights")
 """One number per row: [n] and [n, 1] are both taken."""
+
+
+def minibatch(
+    batch: dict[str, Tensor], target: dict[str, Tensor], index: Tensor, processes: Processes = ALONE
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The rows of `index` [b] and their share of the E-step's target.
+
+    The likelihood's mean over the minibatches of a pass is that of the whole batch; the KLs are means over the
+    selected rows of the minibatch, and zero if it has none.
+    """
+    rows, own = batch["advantages"].shape[0], index.shape[0]
+    # LaTeX: \psi'_t = \frac{n}{b} \psi_t
+    weights = rows / own * target["weights"][index]
+    selected = target["selected"][index]
+    count = processes.mean(selected.sum())
+    return take(batch, index), {"weights": weights, "selected": selected, "count": torch.where(count > 0, count, 1.0)}
+
+
+def m_steps(config: VMPOConfig, noise: dict[str, Tensor], updates: int) -> list[list[tuple[Tensor, ...]]]:
+    """Each update's steps of the M-step, each with the index of its rows, or without one: then it takes them all."""
+    if not noise:
+        return [[()] * config.m_steps] * updates
+    each = [orders.unbind(-2) for orders in noise["orders"].unbind(-3)]
+    return [[(index,) for order in orders for index in order.split(config.minibatch_size, -1)] for orders in each]
 
 
 def completed(batch: dict[str, Tensor], policy: SquashedGaussianPolicy, topk_fraction: float) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from minerva.config import AT_LEAST_ONE, FRACTION, POSITIVE, Config, LayerSizes, Within
+from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
 from minerva.errors import ConfigError
 from minerva.utils.optim import OptimizerType
 
@@ -18,6 +18,8 @@ def selection_size(topk_fraction: float, rows: int) -> int:
 @dataclass(frozen=True)
 class VMPOConfig(Config):
     """Every hyperparameter of V-MPO with its default."""
+
+    DIVIDED = ("num_envs", "minibatch_size")
 
     # Networks
     policy_layer_sizes: LayerSizes = (256, 256)
@@ -68,6 +70,8 @@ class VMPOConfig(Config):
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """Passes of the M-step over the batch per update."""
+    minibatch_size: Annotated[int, NOT_NEGATIVE] = 0
+    """Rows per step of the M-step, in a new order each pass; the last may be fewer. 0: the whole batch in one step."""
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
@@ -97,9 +101,20 @@ class VMPOConfig(Config):
     sgd_momentum: Annotated[float, FRACTION] = 0.9
     """Momentum of "sgd"."""
 
-    def check(self) -> None:
-        """The selection must not be empty."""
+    @property
+    def minibatches(self) -> int:
+        """Steps of a pass over a rollout."""
         rows = self.num_envs * self.rollout_steps
+        return -(-rows // (self.minibatch_size or rows))
+
+    def check(self) -> None:
+        """The selection must not be empty, and a rollout has to fill at least one minibatch."""
+        rows = self.num_envs * self.rollout_steps
+        if rows < self.minibatch_size:
+            raise ConfigError(
+                f"A rollout of num_envs {self.num_envs} x rollout_steps {self.rollout_steps} = {rows} rows is smaller "
+                f"than minibatch_size {self.minibatch_size}: raise rollout_steps or lower minibatch_size."
+            )
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(
                 f"topk_fraction {self.topk_fraction} of {rows} rows selects nothing: raise it, or rollout_steps."

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from minerva.compute.gradient import gradient
 from minerva.formulas.lagrange import floored, inverse_positive, positive, scaled_multipliers, solved_temperature
+from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.losses import constraint_loss, log_partition, scores, temperature_loss, weights_kl
 from minerva.utils.optim import Optimizer
 from minerva.utils.tree import Tree
@@ -53,6 +54,15 @@ def multipliers_loss(parameter: Tensor, kls: Tensor, bounds: Tensor) -> tuple[Te
     """The multipliers' loss as a function of their unconstrained parameters [2]."""
     loss = constraint_loss(positive(parameter), kls, bounds)
     return loss, {"loss": loss}
+
+
+def multipliers_moved(
+    multipliers: Tree, kls: Tensor, hyper: Rows, config: VMPOConfig, optimizer: Optimizer
+) -> tuple[Tree, Tensor]:
+    """Both multipliers after their step, by gradient or by a factor, and their loss before it."""
+    if config.alpha_update == "multiplicative":
+        return multipliers_scaled(multipliers, kls, hyper)
+    return multipliers_step(multipliers, kls, hyper, optimizer)
 
 
 def multipliers_step(multipliers: Tree, kls: Tensor, hyper: Rows, optimizer: Optimizer) -> tuple[Tree, Tensor]:

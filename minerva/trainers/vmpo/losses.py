@@ -161,3 +161,12 @@ def value_loss(values: Tensor, returns: Tensor) -> Tensor:
     # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]
     loss = 0.5 * ((values - returns) ** 2).mean()
     return loss
+
+
+# --- what an update learned from --------------------------------------------------------------------------------
+
+
+def spreads(columns: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Mean and biased standard deviation of each column, as metrics.  [] each"""
+    means = {f"{name}_mean": rows.mean() for name, rows in columns.items()}
+    return {**means, **{f"{name}_std": rows.std(correction=0) for name, rows in columns.items()}}

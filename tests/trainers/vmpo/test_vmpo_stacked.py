@@ -28,6 +28,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"m_steps": 2, "alpha_lr": 0.1},
     {"temperature": "solved", "old_policy": "kl", "updates_per_rollout": 3, "epsilon_mu": 1e-6},
     {"shared_encoder": True, "ppo_like_backbone": True, "squash": False, "topk_fraction": 1.0},
+    {"minibatch_size": 20, "m_steps": 2, "updates_per_rollout": 2, "alpha_update": "multiplicative"},
 ]
 
 
@@ -39,7 +40,7 @@ def learners(make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[st
     return made
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["gradient", "solved and replaced", "shared"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=["gradient", "solved and replaced", "shared", "minibatches"])
 def test_stacked_agents_learn_what_each_learns_alone(
     make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[str, Any]
 ) -> None:
@@ -48,24 +49,27 @@ def test_stacked_agents_learn_what_each_learns_alone(
     hypers = [agent.hyper(1.0 - 0.5 * n) for n, agent in enumerate(agents)]
     hypers[1]["gamma"] -= 0.1
     with torch.no_grad():
-        parts = stacked([agent.state for agent in agents]), stacked(rollouts), {}, stacked(hypers)
+        noises = [agent.draw_update(rollout) for agent, rollout in zip(agents, rollouts, strict=True)]
+        parts = stacked([agent.state for agent in agents]), stacked(rollouts), stacked(noises), stacked(hypers)
         together = torch.func.vmap(agents[0].updated)(*parts)
-        alone = [agent.updated(agent.state, rollouts[n], {}, hypers[n]) for n, agent in enumerate(agents)]
+        alone = [agent.updated(agent.state, rollouts[n], noises[n], hypers[n]) for n, agent in enumerate(agents)]
     for part in (0, 1):
         assert_close(together[part], stacked([single[part] for single in alone]))
 
 
 def compiled_equals_eager(agent: VMPOAgent, rollout: dict[str, Tensor], backend: str) -> None:
     with torch.no_grad():
-        eager = agent.updated(agent.state, rollout, {}, agent.hyper(1.0))
+        noise = agent.draw_update(rollout)
+        eager = agent.updated(agent.state, rollout, noise, agent.hyper(1.0))
         agent.m_step = torch.compile(agent.m_step, fullgraph=True, dynamic=False, backend=backend)
-        compiled = agent.updated(agent.state, rollout, {}, agent.hyper(1.0))
+        compiled = agent.updated(agent.state, rollout, noise, agent.hyper(1.0))
     for part in (0, 1):
         assert_close(compiled[part], eager[part])
 
 
-def test_the_m_step_is_one_graph(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
-    agent = learners(make_agent, make_rollout, {"m_steps": 2})[0]
+@pytest.mark.parametrize("minibatch_size", [0, 20])
+def test_the_m_step_is_one_graph(make_agent: MakeAgent, make_rollout: MakeRollout, minibatch_size: int) -> None:
+    agent = learners(make_agent, make_rollout, {"m_steps": 2, "minibatch_size": minibatch_size})[0]
     compiled_equals_eager(agent, make_rollout(agent), backend="eager")
 
 

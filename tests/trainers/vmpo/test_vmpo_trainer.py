@@ -95,6 +95,7 @@ def test_a_non_finite_loss_ends_the_run_with_a_message(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"topk_fraction": 0.001}, "selects nothing"),
+        ({"minibatch_size": 1000}, "smaller than minibatch_size 1000"),
         ({"optimizer_type": "lion"}, "optimizer_type"),
         ({"old_policy": "never"}, "old_policy"),
         ({"alpha_rl": 0.1}, "alpha_lr"),

@@ -13,9 +13,9 @@ from minerva.compute.gradient import gradient
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.trainers.vmpo.batch import completed
+from minerva.trainers.vmpo.batch import completed, minibatch
 from minerva.trainers.vmpo.e_step import e_step
-from minerva.trainers.vmpo.losses import divergences
+from minerva.trainers.vmpo.losses import divergences, mean_over, weighted_nll
 
 MakeAgent = Callable[..., VMPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
@@ -220,6 +220,41 @@ def test_m_steps_are_passes_of_the_m_step_and_one_of_the_e_step(make_agent: Make
     assert agent.state["moments"]["step"] == 5
     assert agent.state["multipliers"]["moments"]["step"] == 5
     assert agent.state["temperature"]["moments"]["step"] == 1
+
+
+def test_minibatches_are_steps_of_a_pass_over_every_row(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    agent = make_agent(m_steps=3, minibatch_size=8)
+    agent.update(make_batch(agent, rows=30))
+    assert agent.state["moments"]["step"] == 3 * 4  # 8, 8, 8 and the 6 left
+    assert agent.state["multipliers"]["moments"]["step"] == 3 * 4
+    assert agent.state["temperature"]["moments"]["step"] == 1
+    orders = agent.draw_update({"rewards": torch.zeros(5, 6)})["orders"]
+    assert orders.shape == (1, 3, 30)
+    assert torch.equal(orders.sort(-1).values, torch.arange(30).expand(1, 3, 30))
+    assert len({tuple(order.tolist()) for order in orders[0]}) == 3
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_one_minibatch_of_all_rows_is_the_whole_batch(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
+    whole, split = make_agent(m_steps=3), make_agent(m_steps=3, minibatch_size=30)
+    metrics = [agent.update(make_batch(agent, rows=30, shift=0.1)) for agent in (whole, split)]
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-9)
+    torch.testing.assert_close(split.state["parameters"], whole.state["parameters"], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_minibatches_likelihood_is_on_average_that_of_the_batch() -> None:
+    """And their KLs are means over the rows that were selected, of which a minibatch may have none."""
+    psi = torch.tensor([0.1, 0.0, 0.4, 0.0, 0.2, 0.3])
+    log_prob = torch.tensor([-1.0, 5.0, 2.0, 7.0, -3.0, 0.5])
+    selected = (psi > 0).double()
+    batch = {"advantages": torch.zeros(6), "log_prob": log_prob}
+    target = {"weights": psi, "selected": selected, "count": selected.sum()}
+    parts = [minibatch(batch, target, torch.tensor(index)) for index in ([0, 4], [3, 1], [5, 2])]
+    nlls = [weighted_nll(part["weights"], rows["log_prob"]) for rows, part in parts]
+    torch.testing.assert_close(torch.stack(nlls).mean(), weighted_nll(psi, log_prob))
+    means = [mean_over(rows["log_prob"], part["selected"], part["count"]).item() for rows, part in parts]
+    assert means == [-2.0, 0.0, 1.25]
 
 
 def test_multipliers_rate_is_divided_by_the_root_of_the_passes(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
