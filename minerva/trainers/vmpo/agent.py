@@ -239,7 +239,7 @@ class VMPOAgent(Agent):
     def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows, *index: Tensor) -> tuple[Tree, Rows]:
         """One step on all rows, or on those of an index: multipliers first, then policy and value."""
         if index:
-            batch, target = minibatch(batch, target, *index, self.processes)
+            batch, target = minibatch(batch, target, index[0], self.processes)
         learned = {name: state[name] for name in ("multipliers", "normalizer")}
         slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
         slope = clip_by_norm(self.processes.mean(slope), hyper["max_grad_norm"])
