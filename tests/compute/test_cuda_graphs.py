@@ -34,6 +34,7 @@ MPO = {
 AGENTS: dict[str, Callable[[int], Agent]] = {
     "ppo": lambda seed: PPOAgent(OBS, ACT, PPOConfig.from_dict(PPO), seed=seed, device="cuda"),
     "vmpo": lambda seed: VMPOAgent(OBS, ACT, device="cuda", seed=seed, normalize_observations=True, **VMPO),
+    "vmpo minibatches": lambda seed: VMPOAgent(OBS, ACT, device="cuda", seed=seed, minibatch_size=24, **VMPO),
     "mpo": lambda seed: MPOAgent(OBS, ACT, device="cuda", seed=seed, **MPO),
 }
 

@@ -40,7 +40,9 @@ TASKS = {
     "ppo": Task(
         "ppo", "fault_envs:ShortHopper-v0", {**ROLLOUT, "critic_layer_sizes": (8,), "minibatch_size": 64}, 384, 128
     ),
-    "vmpo": Task("vmpo", "fault_envs:ShortReacher-v0", {**ROLLOUT, "value_layer_sizes": (8,)}, 384, 128),
+    "vmpo": Task(
+        "vmpo", "fault_envs:ShortReacher-v0", {**ROLLOUT, "value_layer_sizes": (8,), "minibatch_size": 48}, 384, 128
+    ),
     "mpo": Task(
         "mpo",
         "fault_envs:ShortCheetah-v0",

@@ -20,7 +20,7 @@ from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import explained_variance, standardize
 from minerva.trainers.agent import Agent, Array, Rows, as_tensors, fetched
-from minerva.trainers.vmpo.batch import completed, m_steps, minibatch
+from minerva.trainers.vmpo.batch import completed, indices, minibatch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.duals import dual, multipliers_moved
 from minerva.trainers.vmpo.e_step import e_step
@@ -101,7 +101,9 @@ class VMPOAgent(Agent):
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
         settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
-        return cls(obs_dim, act_dim, None, None, device, seed=seed, processes=processes, **settings)
+        agent = cls(obs_dim, act_dim, None, None, device, seed=seed, processes=processes, **settings)
+        agent.config = config  # with the loop's settings
+        return agent
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -164,8 +166,8 @@ class VMPOAgent(Agent):
         """
         rows = {name: self._tensor(values) for name, values in batch.items()}
         rows = completed(rows, self.policy, self.config.topk_fraction)
-        noise = self._orders(rows["advantages"].shape[0], 1)
-        return fetched(InPlace(self.fitted, self.state, "off")(rows, noise, self.hyper()), self.processes)[0]
+        metrics = InPlace(self.fitted, self.state, "off")(rows, self._orders(rows["obs"].shape[0], 1), self.hyper())
+        return fetched(metrics, self.processes)[0]
 
     def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
@@ -178,7 +180,7 @@ class VMPOAgent(Agent):
         return self._orders(data["rewards"].numel(), self.config.updates_per_rollout)
 
     def _orders(self, rows: int, updates: int) -> Rows:
-        """A random order of the rows for each pass, if a pass is more than one step.  [updates, passes, rows]"""
+        """A random order of the rows for each pass, if it takes minibatches.  [updates, passes, rows]"""
         if not self.config.minibatch_size:
             return {}
         size = (updates, self.config.m_steps, self.processes.count * rows)
@@ -195,7 +197,7 @@ class VMPOAgent(Agent):
         """`updates` updates on the same batch, replacing the old policy when its time has come."""
         before, rows = state["parameters"], self.standardized(batch)
         metrics: Rows = {}
-        for steps in m_steps(self.config, noise, updates):
+        for steps in indices(self.config, noise, updates):
             state, target, e_metrics = self.e_step(state, rows, hyper)
             m_metrics: Rows = {}
             for index in steps:
@@ -365,15 +367,13 @@ class VMPOAgent(Agent):
 
     def _acting(self, state: Tree) -> Tensor:
         """Parameters of the policy that collects: with `old_policy` "updates" the old one, as Song et al. do."""
-        parameters: Tensor = state["old"]["parameters"] if self.config.old_policy == "updates" else state["parameters"]
-        return parameters
+        owner: Rows = state["old"] if self.config.old_policy == "updates" else state
+        return owner["parameters"]
 
     def _outputs(self, state: Tree, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, log-std and value [...] as functions of the parameters and of the normaliser's statistics."""
-        named = self._named(state["parameters"], state["normalizer"])
-        mean, log_std, value = functional_call(
-            self.network, {f"policy.{name}": part for name, part in named.items()}, obs
-        )
+        named = self._named(state["parameters"], state["normalizer"]).items()
+        mean, log_std, value = functional_call(self.network, {f"policy.{name}": part for name, part in named}, obs)
         return mean, log_std, value.squeeze(-1)
 
     def _policy_outputs(self, parameters: Tensor, normalizer: Rows, obs: Tensor) -> tuple[Tensor, Tensor]:

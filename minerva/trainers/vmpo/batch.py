@@ -20,18 +20,23 @@ def minibatch(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The rows of `index` [b] and their share of the E-step's target.
 
-    The likelihood's mean over the minibatches of a pass is that of the whole batch; the KLs are means over the
-    selected rows of the minibatch, and zero if it has none.
+    Over equal minibatches the likelihood's mean is that of the whole batch. The KLs are means over the selected
+    rows of the minibatch, or over all of them if none was selected.
     """
-    rows, own = batch["advantages"].shape[0], index.shape[0]
+    rows, size = batch["advantages"].shape[0], index.shape[0]
     # LaTeX: \psi'_t = \frac{n}{b} \psi_t
-    weights = rows / own * target["weights"][index]
+    weights = rows / size * target["weights"][index]
     selected = target["selected"][index]
     count = processes.mean(selected.sum())
-    return take(batch, index), {"weights": weights, "selected": selected, "count": torch.where(count > 0, count, 1.0)}
+    part = {
+        "weights": weights,
+        "selected": torch.where(count > 0, selected, 1.0),
+        "count": torch.where(count > 0, count, float(size)),
+    }
+    return take(batch, index), part
 
 
-def m_steps(config: VMPOConfig, noise: dict[str, Tensor], updates: int) -> list[list[tuple[Tensor, ...]]]:
+def indices(config: VMPOConfig, noise: dict[str, Tensor], updates: int) -> list[list[tuple[Tensor, ...]]]:
     """Each update's steps of the M-step, each with the index of its rows, or without one: then it takes them all."""
     if not noise:
         return [[()] * config.m_steps] * updates

@@ -71,7 +71,7 @@ class VMPOConfig(Config):
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """Passes of the M-step over the batch per update."""
     minibatch_size: Annotated[int, NOT_NEGATIVE] = 0
-    """Rows per step of the M-step, in a new order each pass; the last may be fewer. 0: the whole batch in one step."""
+    """Rows per step of the M-step, in a new order each pass; the last of a pass may be fewer. 0: all in one step."""
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
@@ -85,7 +85,7 @@ class VMPOConfig(Config):
     alpha_update: Literal["gradient", "multiplicative"] = "gradient"
     """Move the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
     alpha_lr: Annotated[float, POSITIVE] = 1e-4
-    """Learning rate of both multipliers; divided by the square root of m_steps."""
+    """Learning rate of both multipliers, which each minibatch moves; divided by the square root of m_steps."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE] = 5e-4
@@ -108,13 +108,8 @@ class VMPOConfig(Config):
         return -(-rows // (self.minibatch_size or rows))
 
     def check(self) -> None:
-        """The selection must not be empty, and a rollout has to fill at least one minibatch."""
+        """The selection must not be empty."""
         rows = self.num_envs * self.rollout_steps
-        if rows < self.minibatch_size:
-            raise ConfigError(
-                f"A rollout of num_envs {self.num_envs} x rollout_steps {self.rollout_steps} = {rows} rows is smaller "
-                f"than minibatch_size {self.minibatch_size}: raise rollout_steps or lower minibatch_size."
-            )
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(
                 f"topk_fraction {self.topk_fraction} of {rows} rows selects nothing: raise it, or rollout_steps."

@@ -53,7 +53,7 @@ def _idle() -> Rule:
         "idle trust region",
         lambda seen: seen["kl/mean_sel"] < 1e-9 and seen["kl/std_sel"] < 1e-9,
         "V-MPO's trust region does nothing, for each update sets out from the old policy itself: set m_steps or "
-        'updates_per_rollout above 1, or old_policy to "updates" or "kl".',
+        'updates_per_rollout above 1, minibatch_size, or old_policy to "updates" or "kl".',
     )
 
 

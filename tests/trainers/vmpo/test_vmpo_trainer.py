@@ -55,6 +55,7 @@ def test_trainer_takes_its_sizes_by_position_and_normalises_observations() -> No
 @pytest.mark.parametrize("old_policy", ["rollout", "updates", "kl"])
 def test_a_restored_agent_goes_on_bit_for_bit(tmp_path: Path, old_policy: str) -> None:
     settings = {**SMALL, "old_policy": old_policy, "temperature": "solved", "updates_per_rollout": 3}
+    settings["minibatch_size"] = 30
     first = VMPOTrainer("Pendulum-v1", seed=0, **settings)
     first.train(160, tmp_path / "run", **SETTINGS)
     second = VMPOTrainer("Pendulum-v1", seed=9, **settings)
@@ -95,7 +96,7 @@ def test_a_non_finite_loss_ends_the_run_with_a_message(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"topk_fraction": 0.001}, "selects nothing"),
-        ({"minibatch_size": 1000}, "smaller than minibatch_size 1000"),
+        ({"minibatch_size": -1}, "minibatch_size"),
         ({"optimizer_type": "lion"}, "optimizer_type"),
         ({"old_policy": "never"}, "old_policy"),
         ({"alpha_rl": 0.1}, "alpha_lr"),
@@ -104,6 +105,13 @@ def test_a_non_finite_loss_ends_the_run_with_a_message(tmp_path: Path) -> None:
 def test_wrong_settings_are_refused_before_anything_is_made(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         VMPOTrainer("Pendulum-v1", **{**SMALL, **settings})
+
+
+@pytest.mark.parametrize(("minibatch_size", "steps"), [(0, 1), (4096, 1), (5000, 1), (100, 41)])
+def test_a_trainers_agent_knows_how_many_steps_its_rollouts_take(minibatch_size: int, steps: int) -> None:
+    config = VMPOConfig(num_envs=64, rollout_steps=64, m_steps=3, updates_per_rollout=2, minibatch_size=minibatch_size)
+    agent = VMPOAgent.from_config(3, 2, config)
+    assert (agent.calls("acted"), agent.calls("m_step")) == (64, 2 * 3 * steps)
 
 
 def test_from_config_acts_in_minus_one_to_one() -> None:

@@ -244,7 +244,7 @@ def test_one_minibatch_of_all_rows_is_the_whole_batch(make_agent: MakeAgent, mak
 
 @pytest.mark.usefixtures("double_precision")
 def test_minibatches_likelihood_is_on_average_that_of_the_batch() -> None:
-    """And their KLs are means over the rows that were selected, of which a minibatch may have none."""
+    """And their KLs are means over the rows that were selected, or if a minibatch has none, over all."""
     psi = torch.tensor([0.1, 0.0, 0.4, 0.0, 0.2, 0.3])
     log_prob = torch.tensor([-1.0, 5.0, 2.0, 7.0, -3.0, 0.5])
     selected = (psi > 0).double()
@@ -254,7 +254,7 @@ def test_minibatches_likelihood_is_on_average_that_of_the_batch() -> None:
     nlls = [weighted_nll(part["weights"], rows["log_prob"]) for rows, part in parts]
     torch.testing.assert_close(torch.stack(nlls).mean(), weighted_nll(psi, log_prob))
     means = [mean_over(rows["log_prob"], part["selected"], part["count"]).item() for rows, part in parts]
-    assert means == [-2.0, 0.0, 1.25]
+    assert means == [-2.0, 6.0, 1.25]
 
 
 def test_multipliers_rate_is_divided_by_the_root_of_the_passes(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
