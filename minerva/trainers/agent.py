@@ -88,6 +88,12 @@ class Agent(ABC):
     def draw_update(self, data: Rows) -> Any:
         """The noise of one update on `data`: a tree of tensors."""
 
+    def draw_orders(self, *shape: int) -> Tensor:
+        """Random orders of this process's rows, of which there are as many as the last axis is long.  [..., rows]"""
+        *before, rows = shape
+        drawn = torch.rand((*before, self.processes.count * rows), generator=self.generator, device=self.device)
+        return self.processes.own(drawn, -1).argsort(-1)
+
     @abstractmethod
     def hyper(self, remaining: float = 1.0) -> Rows:
         """The numbers an update uses, as tensors: a captured graph and stacked agents can vary them.

@@ -135,9 +135,7 @@ class PPOAgent(Agent):
 
     def draw_update(self, rollout: Rows) -> Tensor:
         """A random order of the rows for each epoch.  [epochs, rows]"""
-        size = (self.config.update_epochs, self.processes.count * rollout["rewards"].numel())
-        drawn = torch.rand(size, generator=self.generator, device=self.device)
-        return self.processes.own(drawn, -1).argsort(-1)
+        return self.draw_orders(self.config.update_epochs, rollout["rewards"].numel())
 
     def updated(self, state: Tree, rollout: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """The whole update as a function of tensors."""

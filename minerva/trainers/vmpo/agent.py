@@ -183,9 +183,7 @@ class VMPOAgent(Agent):
         """A random order of the rows for each pass, if it takes minibatches.  [updates, passes, rows]"""
         if not self.config.minibatch_size:
             return {}
-        size = (updates, self.config.m_steps, self.processes.count * rows)
-        drawn = torch.rand(size, generator=self.generator, device=self.device)
-        return {"orders": self.processes.own(drawn, -1).argsort(-1)}
+        return {"orders": self.draw_orders(updates, self.config.m_steps, rows)}
 
     def updated(self, state: Tree, rollout: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
