@@ -14,7 +14,7 @@ HEAD = """\
 
 Mean return of 100 deterministic episodes of the *last* checkpoint: mean ± standard deviation over seeds, then
 interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all that were run are
-here, each linked to its raw file; settings were chosen on other seeds, from 1000 up, but for two choices that
+here, each linked to its raw file; settings were chosen on other seeds, from 1000 up, but for the choices that
 `benchmarks/results/README.md` tells of. Every row stands beside the best
 published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols
 differ, and are named at the end. *Not run* is what it says. Below each table stand the commands: what is not run they
