@@ -33,7 +33,7 @@ from minerva.utils.running_norm import RunningNorm, refreshed
 from minerva.utils.seeding import generator, seeded
 from minerva.utils.tree import Tree, copy_, select
 
-LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr", "anneal_epsilon_mu")
+LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
 """Fields of the config that belong to the trainer's loop."""
 HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
 
@@ -391,8 +391,7 @@ class VMPOAgent(Agent):
         alpha_lr = self.config.alpha_lr / math.sqrt(self.config.m_steps)
         numbers["alpha_lr"] = alpha_lr
         numbers["value_lr"] = remaining * self.config.value_lr
-        remaining_bound = remaining if self.config.anneal_epsilon_mu else 1.0
-        numbers["bounds"] = [remaining_bound * self.config.epsilon_mu, self.config.epsilon_sigma]
+        numbers["bounds"] = [self.config.epsilon_mu, self.config.epsilon_sigma]
         return as_tensors(numbers, self.flat.vector)
 
     def _tensor(self, values: Array | Tensor) -> Tensor:

@@ -94,8 +94,6 @@ class VMPOConfig(Config):
     """Learning rate of the value network."""
     anneal_lr: bool = False
     """Let both learning rates fall linearly to 0 over the run."""
-    anneal_epsilon_mu: bool = False
-    """Let epsilon_mu fall along with them. Minibatches reach it at any rate, and steps as long as it allows go on."""
     max_grad_norm: Annotated[float, Within("(0, inf]")] = 10.0
     """Gradients of policy and value together are shortened to this length; inf: never."""
     optimizer_type: OptimizerType = "adam"
@@ -110,11 +108,7 @@ class VMPOConfig(Config):
         return -(-rows // (self.minibatch_size or rows))
 
     def check(self) -> None:
-        """The selection must not be empty, and the bound falls only with the rates."""
-        if self.anneal_epsilon_mu and not self.anneal_lr:
-            raise ConfigError(
-                "anneal_epsilon_mu lets the bound fall along with the learning rates: set anneal_lr, too."
-            )
+        """The selection must not be empty."""
         rows = self.num_envs * self.rollout_steps
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(

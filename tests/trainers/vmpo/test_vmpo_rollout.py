@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.losses import estimated
 
 MakeAgent = Callable[..., VMPOAgent]
@@ -107,27 +106,6 @@ def test_annealing_scales_the_rates_of_policy_and_value(make_agent: MakeAgent, m
         for agent, share in zip(agents, (1.0, 0.25), strict=True)
     ]
     assert moved[1] == pytest.approx(0.25 * moved[0], rel=1e-3)
-
-
-def test_a_falling_bound_raises_the_means_price_late_in_a_run_and_leaves_the_spreads(make_rollout: MakeRollout) -> None:
-    settings = {
-        **FAST,
-        "m_steps": 8,
-        "alpha_update": "multiplicative",
-        "alpha_lr": 0.1,
-        "anneal_lr": True,
-        "epsilon_mu": 0.05,
-    }
-    prices = {}
-    for falls in (False, True):
-        config = VMPOConfig.from_dict({**settings, "anneal_epsilon_mu": falls})
-        for remaining in (1.0, 0.1):
-            agent = VMPOAgent.from_config(4, 2, config)
-            seen = agent.learn(make_rollout(agent), remaining)
-            prices[falls, remaining] = seen["vmpo/alpha_mu"], seen["vmpo/alpha_sigma"]
-    assert prices[True, 1.0] == prices[False, 1.0]
-    assert prices[True, 0.1][0] > 1.1 * prices[False, 0.1][0]
-    assert prices[True, 0.1][1] == pytest.approx(prices[False, 0.1][1], rel=0.05)
 
 
 # --- the old policy ---------------------------------------------------------------------------------------------
