@@ -13,7 +13,7 @@ HEAD = """\
 # Results
 
 Mean return of 100 deterministic episodes of the *last* checkpoint: mean ± standard deviation over seeds, then
-interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all that were run are
+interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all of a row are
 here, each linked to its raw file; settings were chosen on other seeds, from 1000 up, but for the choices that
 `benchmarks/results/README.md` tells of. Every row stands beside the best
 published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols

@@ -1,5 +1,7 @@
 """MPO's presets are settings that MPO has."""
 
+from typing import Any
+
 import pytest
 
 from minerva.presets import preset_for, presets
@@ -8,7 +10,17 @@ from minerva.trainers.mpo.config import MPOConfig
 DM_CONTROL = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
 TASKS = [f"dm_control/{task}" for task in f"{DM_CONTROL} ball_in_cup/catch".split()]
 TASKS += [f"{name}-v5" for name in ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid")]
-OWN = {"Hopper-v5": {"gamma": 0.995}}
+PUBLISHED: dict[str, Any] = {
+    "gamma": 0.99,
+    "n_step": 4,
+    "updates_per_step": 0.25,
+    "batch_size": 256,
+    "action_samples": 20,
+}
+PUBLISHED |= {"policy_lr": 3e-4, "q_lr": 3e-4, "temperature_lr": 0.01, "lambda_lr": 0.01, "anneal_lr": False}
+PUBLISHED |= {"kl_epsilon": 0.1, "mstep_kl_epsilon": 0.01, "mstep_kl_epsilon_std": 1e-6, "initial_std": 0.5}
+PUBLISHED |= {"policy_layer_sizes": (256, 256, 256), "target_networks_update_period": 100, "acting_policy": "target"}
+OWN: dict[str, dict[str, Any]] = {"Hopper-v5": {"gamma": 0.995, "anneal_lr": True}, "Humanoid-v5": {"anneal_lr": True}}
 
 
 @pytest.mark.parametrize("name", sorted(presets("mpo")))
@@ -22,10 +34,7 @@ def test_every_preset_makes_a_config(name: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks_have_the_published_settings_but_for_their_own(task: str) -> None:
     config = MPOConfig.from_dict({k: v for k, v in preset_for("mpo", task).values.items() if k != "total_steps"})
-    names = "gamma policy_lr q_lr kl_epsilon mstep_kl_epsilon mstep_kl_epsilon_std temperature_lr lambda_lr n_step "
-    names += "updates_per_step batch_size action_samples policy_layer_sizes initial_std target_networks_update_period "
-    published = (0.99, 3e-4, 3e-4, 0.1, 0.01, 1e-6, 0.01, 0.01, 4, 0.25, 256, 20, (256, 256, 256), 0.5, 100, "target")
-    expected = dict(zip((names + "acting_policy").split(), published, strict=True)) | OWN.get(task, {})
+    expected = PUBLISHED | OWN.get(task, {})
     assert {name: getattr(config, name) for name in expected} == expected
 
 
