@@ -21,7 +21,7 @@ help:
 # pip is told nothing but the pinned versions: the same set of packages on every machine
 $(VENV)/.made: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	@$(PIP) hatchling editables
+	@$(PIP) hatchling editables setuptools
 	@touch $@
 
 $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile

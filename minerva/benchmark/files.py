@@ -33,6 +33,20 @@ class Progress(NamedTuple):
     evaluated: float | None = None
 
 
+def spans(seeds: Sequence[int]) -> str:
+    """Seeds as a file's name has them: 0-4_7 for 0 to 4 and 7."""
+    ends = [seed for seed in seeds if seed + 1 not in seeds]
+    starts = [seed for seed in seeds if seed - 1 not in seeds]
+    pairs = zip(sorted(starts), sorted(ends), strict=True)
+    return "_".join(f"{first}-{last}" if first < last else f"{first}" for first, last in pairs)
+
+
+def from_spans(text: str) -> set[int]:
+    """The seeds of such a name."""
+    pairs = [part.split("-") for part in text.split("_")]
+    return {seed for pair in pairs for seed in range(int(pair[0]), int(pair[-1]) + 1)}
+
+
 @dataclass(frozen=True)
 class Files:
     """Paths of one benchmark: `out` holds the runs, `results` what is kept of them."""
@@ -50,13 +64,13 @@ class Files:
 
     def log(self, cells: Sequence[Cell]) -> Path:
         """What their training prints."""
-        return self.group(cells[0]) / f"train_seeds_{'_'.join(str(cell.seed) for cell in cells)}.log"
+        return self.group(cells[0]) / f"train_seeds_{spans([cell.seed for cell in cells])}.log"
 
     def trained_together(self, cell: Cell) -> int:
         """How many seeds were in the process that last trained this one."""
         logs = sorted(self.group(cell).glob("train_seeds_*.log"), key=lambda log: log.stat().st_mtime)
-        seeds = [log.stem.split("_")[2:] for log in logs]
-        return next((len(group) for group in reversed(seeds) if str(cell.seed) in group), 1)
+        seeds = [from_spans(log.stem.removeprefix("train_seeds_")) for log in logs]
+        return next((len(group) for group in reversed(seeds) if cell.seed in group), 1)
 
     def failure(self, cell: Cell) -> Path:
         """Where it says why a run failed, until it is tried again."""

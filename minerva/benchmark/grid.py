@@ -159,10 +159,8 @@ def _entry(name: str, values: Any) -> Entry:
 
 def _seeds(value: Any) -> list[int]:
     """A count, `0:5`, `0,3` or a list."""
-    if isinstance(value, list):
-        value = ",".join(map(str, value))
-    if isinstance(value, str) and not value.isdigit():
-        seeds = parse_seeds(value)
+    if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
+        seeds = parse_seeds(value if isinstance(value, str) else ",".join(map(str, value)))
     else:
         seeds = list(range(checked("seeds", int(value) if isinstance(value, str) else value, Count)))
     if len(set(seeds)) < len(seeds):

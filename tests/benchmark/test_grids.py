@@ -54,9 +54,22 @@ def test_files_are_named_after_algorithm_environment_label_and_seed(tmp_path: Pa
     assert files.run(rows[3][1]) == tmp_path / "out/ppo-slow/cheetah-run/seed3"
 
 
-@pytest.mark.parametrize(("seeds", "meant"), [(3, (0, 1, 2)), ("3", (0, 1, 2)), ("1:3", (1, 2)), ([4, 2], (4, 2))])
+SEEDS = [(3, (0, 1, 2)), ("3", (0, 1, 2)), ("1:3", (1, 2)), ([4, 2], (4, 2)), ([7], (7,))]
+
+
+@pytest.mark.parametrize(("seeds", "meant"), SEEDS)
 def test_seeds_are_a_count_or_a_range_or_a_list(seeds: Any, meant: tuple[int, ...]) -> None:
     assert make_grid({"ppo": {}}, envs=["Pendulum-v1"], seeds=seeds).seeds == meant
+
+
+def test_the_log_of_many_seeds_has_a_short_name_that_tells_how_many_they_were(tmp_path: Path) -> None:
+    files, grid = Files(tmp_path, tmp_path), make_grid({"ppo": {}}, envs=["Pendulum-v1"], seeds=1000)
+    cells = grid.rows()[0]
+    log = files.log([*cells[:400], cells[500], *cells[998:]])
+    assert log.name == "train_seeds_0-399_500_998-999.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert [files.trained_together(cells[seed]) for seed in (0, 399, 400, 500, 999)] == [403, 403, 1, 403, 403]
 
 
 def test_without_a_budget_a_run_has_its_presets() -> None:
