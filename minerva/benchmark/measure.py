@@ -51,7 +51,7 @@ class Measure:
             "steps": about["step"],
             "train_seconds": round(train_seconds(read_rows(self.run / "metrics.jsonl"))),
             "seeds_trained_together": self.together,
-            "device": torch.cuda.get_device_name() if about["device"].startswith("cuda") else "cpu",
+            "device": config["versions"].get("gpu", about["device"]) if about["device"].startswith("cuda") else "cpu",
             "engine": about["engine"],
             "random": state["returns"]["random"],
             "before": state["returns"]["before"],

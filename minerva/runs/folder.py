@@ -156,7 +156,8 @@ def provenance() -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
     return {
-        "versions": versions | {"torch_threads": torch.get_num_threads(), "instructions": _instructions()},
+        "versions": versions
+        | {"torch_threads": torch.get_num_threads(), "instructions": _instructions(), "gpu": _gpu()},
         "commit": _commit(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
@@ -165,6 +166,11 @@ def provenance() -> dict[str, Any]:
 def _instructions() -> str:
     """Which of a processor's instructions PyTorch uses: others add up in another order."""
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _gpu() -> str:
+    """The GPU that this process has begun to use."""
+    return torch.cuda.get_device_name() if torch.cuda.is_initialized() else "none"
 
 
 def _commit() -> str | None:

@@ -13,7 +13,9 @@ import pytest
 from tiny_runs import LAYERS, SIZES, STEPS, learned, same, train_command
 
 import minerva
+from minerva.benchmark.measure import Measure
 from minerva.cli.main import main
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 TESTS = Path(__file__).parents[1]
 COMMITTED = TESTS.parent / "benchmarks" / "results" / "vmpo" / "HalfCheetah-v5_seed0.json"
@@ -88,6 +90,17 @@ def test_a_grid_is_trained_and_kept_with_the_command_of_each_run_and_what_fails_
     capsys.readouterr()
     assert main(command(tmp_path, "--status")) == 0
     assert "0 of 2 done, 1 failed, 1 to be measured" in capsys.readouterr().out
+
+
+def test_what_a_gpu_trained_is_measured_without_one(tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "result.json"
+    assert main(train_command(run)) == 0
+    last, config = run / "checkpoints" / "ppo_last.pt", run / "config.yaml"
+    about, state = load_checkpoint(last)
+    save_checkpoint(last, Checkpoint({**about, "device": "cuda"}, state))
+    config.write_text(config.read_text().replace("gpu: none", "gpu: NVIDIA H200"))
+    Measure(run, file, label="", preset="auto", changed="{}", command="", episodes=2).write()
+    assert json.loads(file.read_text())["device"] == "NVIDIA H200"
 
 
 def test_seeds_trained_together_give_the_results_of_seeds_alone(tmp_path: Path) -> None:
