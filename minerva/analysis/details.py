@@ -134,4 +134,4 @@ def sources(comparison: Comparison) -> str:
             place = comparison.entries.index(cell.entry)
             rows.append(f'<tr data-entry="{place}"><th scope="row">{escape(cell.task.name)}</th>{"".join(parts)}</tr>')
     inner = table(("task", "entry", "seed#", "mean return#", "steps#", "source"), rows)
-    return f"<details><summary>Every seed, its file, versions and commit</summary>{inner}</details>"
+    return f'<details class="sources"><summary>Every seed, its file, versions and commit</summary>{inner}</details>'

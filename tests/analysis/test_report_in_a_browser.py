@@ -198,7 +198,7 @@ def test_a_phone_scrolls_nothing_sideways(report: str, open_browser: Browser) ->
     assert phone.execute_script(beyond) == 0
 
 
-def test_paper_shows_everything(driver: Any) -> None:
+def test_paper_shows_everything_but_the_seeds_commands(driver: Any) -> None:
     driver.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     assert driver.execute_script("return document.querySelectorAll('details:not([open])').length") == 0
     screen = {"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": False}  # A4 between its margins
@@ -210,6 +210,8 @@ def test_paper_shows_everything(driver: Any) -> None:
         assert paper == "rgb(255, 255, 255)"
         printed = base64.b64decode(driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
         assert len(re.findall(rb"/Type ?/Page\b", printed)) > 5
+        seen = "return [...document.querySelectorAll('.sources {}')].filter(e => e.getClientRects().length).length"
+        assert driver.execute_script(seen.format("tbody tr")) > 0 == driver.execute_script(seen.format("small"))
     finally:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
         wide = {"width": 1400, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
