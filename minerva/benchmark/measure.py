@@ -51,7 +51,7 @@ class Measure:
             "steps": about["step"],
             "train_seconds": round(train_seconds(read_rows(self.run / "metrics.jsonl"))),
             "seeds_trained_together": self.together,
-            "device": config["versions"].get("gpu", about["device"]) if about["device"].startswith("cuda") else "cpu",
+            "device": ", then ".join(dict.fromkeys(device_name(part) for part in (config, about))),
             "engine": about["engine"],
             "random": state["returns"]["random"],
             "before": state["returns"]["before"],
@@ -63,6 +63,11 @@ class Measure:
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.file, json.dumps(kept) + "\n")
+
+
+def device_name(made: dict[str, Any]) -> str:
+    """What a run was begun on, by its config, or saved on, by its checkpoint."""
+    return str(made["versions"].get("gpu", made["device"])) if made["device"].startswith("cuda") else "cpu"
 
 
 def train_seconds(rows: list[dict[str, Any]]) -> float:

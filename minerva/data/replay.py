@@ -12,7 +12,7 @@ from torch import Tensor
 
 from minerva.errors import CheckpointError
 from minerva.utils.processes import ALONE, Processes
-from minerva.utils.seeding import generator
+from minerva.utils.seeding import generator, go_on
 from minerva.utils.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -141,7 +141,7 @@ class Replay:
         """Take over a state made by `state_dict` of a replay of the same size; its rows follow by `put`."""
         self.written, self.cuts = state["written"], list(state["cuts"])
         self.state["newest"].fill_((self.written - 1) % self.steps)
-        self.generator.set_state(state["generator"].cpu())
+        go_on(self.generator, state["generator"])
 
     def _slots(self, first: int, count: int) -> Tensor:
         return torch.arange(first, first + count, device=self.storage.device) % self.steps

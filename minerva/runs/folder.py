@@ -18,7 +18,9 @@ from minerva.runs import files
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
-"""Parts of config.yaml that say where a run was made; two runs that differ only there have the same config."""
+"""Parts of config.yaml that say how a run was made."""
+WHERE = (*PROVENANCE, "device")
+"""Two runs that differ only there have the same config."""
 
 LARGEST_CONFIG = 1_000_000
 """Characters; real ones have a few thousand."""
@@ -127,9 +129,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What differs between two configs, provenance aside, one `name: old -> new` each."""
+    """What differs between two configs, one `name: old -> new` each; not where they were made."""
     old, new = _flat(old), _flat(new)
-    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in PROVENANCE)
+    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in WHERE)
     return [f"{name}: {old.get(name)} -> {new.get(name)}" for name in names if old.get(name) != new.get(name)]
 
 

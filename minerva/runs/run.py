@@ -230,9 +230,9 @@ class Run:
 
     def _load(self, state: Tree, found: Found) -> str:
         """Take over a checkpoint's state; why the environments could not be restored, or nothing."""
-        agent = self.trainer.state_dict().get("agent", {})
-        learned = {name: part for name, part in state["trainer"].get("agent", {}).items() if name != "metrics"}
-        refuse_other_form({name: part for name, part in agent.items() if name != "metrics"}, learned, "agent")
+        form = [tree.get("agent", {}) for tree in (self.trainer.state_dict(), state["trainer"])]
+        mine, learned = ({name: agent[name] for name in agent.keys() - {"metrics", "generator"}} for agent in form)
+        refuse_other_form(mine, learned, "agent")
         obstacle = self.trainer.load_state_dict(state["trainer"])
         rows = self.trainer.rows
         if rows is not None and found.lost:

@@ -1,5 +1,6 @@
 """Independent random streams from one seed."""
 
+import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ import torch
 
 from minerva.errors import ConfigError
 from minerva.utils.tree import Tree
+
+GENERATOR_STATES = (16, 5056)
+"""Bytes of a CUDA generator's state, and of a CPU's."""
 
 
 def stream_seed(seed: int, stream: str) -> int:
@@ -28,6 +32,17 @@ def seeded(seed: int, stream: str) -> Iterator[None]:
 def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
     """A private generator on `device`."""
     return torch.Generator(device).manual_seed(stream_seed(seed, stream))
+
+
+def go_on(drawing: torch.Generator, state: torch.Tensor) -> None:
+    """Let a generator draw on from a state. That of another kind of device seeds what is drawn from here on."""
+    if state.dtype != torch.uint8 or state.ndim != 1 or len(state) not in GENERATOR_STATES:
+        raise ValueError(f"a generator's state should be {GENERATOR_STATES} bytes long")
+    if state.shape == drawing.get_state().shape:
+        drawing.set_state(state.cpu())
+    else:
+        digest = hashlib.sha256(state.cpu().numpy().tobytes()).digest()
+        drawing.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def global_generators() -> Tree:

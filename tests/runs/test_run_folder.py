@@ -165,6 +165,7 @@ def test_a_folder_name_is_one_path_component(env: str, expected: str, tmp_path: 
 def test_differences_ignore_where_a_run_was_made() -> None:
     old = {"seed": 0, "hyperparameters": {"gamma": 0.9, "layers": [64]}, "commit": "a", "versions": {"torch": "1"}}
     new = {"seed": 1, "hyperparameters": {"gamma": 0.9, "layers": [32], "new": 1}, "commit": "b", "started": "now"}
+    old["device"], new["device"] = "cuda", "cpu"
     assert differences(old, new) == [
         "hyperparameters.layers: [64] -> [32]",
         "hyperparameters.new: None -> 1",

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from minerva.utils.seeding import generator, seeded, stream_seed
+from minerva.utils.seeding import generator, go_on, seeded, stream_seed
 
 CPU = torch.device("cpu")
 
@@ -73,3 +73,30 @@ def test_a_private_generator_does_not_advance_the_global_one() -> None:
     before = torch.get_rng_state()
     torch.rand(4, generator=generator(0, "agent", CPU))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_generator_draws_on_from_its_state() -> None:
+    one, other = (generator(0, "noise", CPU) for _ in range(2))
+    torch.rand(7, generator=one)
+    go_on(other, one.get_state())
+    assert torch.equal(torch.rand(5, generator=one), torch.rand(5, generator=other))
+
+
+def test_the_state_of_another_devices_generator_seeds_what_is_drawn() -> None:
+    def drawn(state: torch.Tensor) -> list[float]:
+        drawing = generator(0, "noise", CPU)
+        torch.rand(7, generator=drawing)
+        go_on(drawing, state)
+        numbers: list[float] = torch.rand(5, generator=drawing).tolist()
+        return numbers
+
+    states = [torch.tensor([*range(15), last], dtype=torch.uint8) for last in (15, 16)]
+    fresh = torch.rand(5, generator=generator(0, "noise", CPU)).tolist()
+    assert drawn(states[0]) == drawn(states[0])
+    assert len({tuple(numbers) for numbers in (drawn(states[0]), drawn(states[1]), fresh)}) == 3
+
+
+@pytest.mark.parametrize("state", [torch.zeros(15, dtype=torch.uint8), torch.zeros(16), torch.zeros(4, 4).byte()])
+def test_what_is_no_generators_state_is_refused(state: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="16, 5056"):
+        go_on(generator(0, "noise", CPU), state)

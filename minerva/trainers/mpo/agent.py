@@ -28,7 +28,7 @@ from minerva.trainers.mpo.learner import Learner
 from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
 from minerva.utils.processes import ALONE, Processes
-from minerva.utils.seeding import generator, seeded
+from minerva.utils.seeding import generator, go_on, seeded
 from minerva.utils.tree import Tree, copy_, select
 
 __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "SmallInitLinear"]
@@ -260,7 +260,7 @@ class MPOAgent(OffPolicyAgent):
         self.duals.load_state_dict(state["duals"])
         for name in ("moments", "counters"):
             copy_(self.state[name], state[name])
-        self.generator.set_state(state["generator"].cpu())
+        go_on(self.generator, state["generator"])
         self.skipped = int(self.state["counters"]["skipped"])
 
     def load_policy(self, state: Tree) -> None:

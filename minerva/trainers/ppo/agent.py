@@ -31,7 +31,7 @@ from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.running_norm import refreshed
-from minerva.utils.seeding import generator, seeded
+from minerva.utils.seeding import generator, go_on, seeded
 from minerva.utils.tree import Tree, copy_, select, take
 
 ACTOR = "actor_mean."
@@ -248,7 +248,7 @@ class PPOAgent(Agent):
         """Take over a state made by `state_dict`."""
         self.load_policy(state)
         copy_(self.state["moments"], state["moments"])
-        self.generator.set_state(state["generator"].cpu())
+        go_on(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
         """Take over the networks and the normaliser alone: to act, or to start training from them."""

@@ -30,7 +30,7 @@ from minerva.utils.flat import FlatParameters
 from minerva.utils.optim import Optimizer
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.running_norm import RunningNorm, refreshed
-from minerva.utils.seeding import generator, seeded
+from minerva.utils.seeding import generator, go_on, seeded
 from minerva.utils.tree import Tree, copy_, select
 
 LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
@@ -341,7 +341,7 @@ class VMPOAgent(Agent):
         self.load_policy(state)
         for name in self.state.keys() - {"parameters", "normalizer"}:
             copy_(self.state[name], state[name])
-        self.generator.set_state(state["generator"].cpu())
+        go_on(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
         """Take over the networks and the normaliser alone: to act, or to start training from them."""
