@@ -92,14 +92,20 @@ def test_a_grid_is_trained_and_kept_with_the_command_of_each_run_and_what_fails_
     assert "0 of 2 done, 1 failed, 1 to be measured" in capsys.readouterr().out
 
 
-def test_what_a_gpu_trained_is_measured_without_one(tmp_path: Path) -> None:
+def test_what_a_gpu_began_is_measured_without_one(tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "result.json"
     assert main(train_command(run)) == 0
     last, config = run / "checkpoints" / "ppo_last.pt", run / "config.yaml"
+    config.write_text(
+        config.read_text().replace("device: cpu", "device: cuda").replace("gpu: none", "gpu: NVIDIA H200")
+    )
+    measure = Measure(run, file, label="", preset="auto", changed="{}", command="", episodes=2)
+    measure.write()
+    assert json.loads(file.read_text())["device"] == "NVIDIA H200, then cpu"
     about, state = load_checkpoint(last)
-    save_checkpoint(last, Checkpoint({**about, "device": "cuda"}, state))
-    config.write_text(config.read_text().replace("gpu: none", "gpu: NVIDIA H200"))
-    Measure(run, file, label="", preset="auto", changed="{}", command="", episodes=2).write()
+    on_gpu = {"device": "cuda", "versions": {**about["versions"], "gpu": "NVIDIA H200"}}
+    save_checkpoint(last, Checkpoint(about | on_gpu, state))
+    measure.write()
     assert json.loads(file.read_text())["device"] == "NVIDIA H200"
 
 
