@@ -15,7 +15,7 @@ from gymnasium import spaces
 from probe_envs import UNIT_ACTIONS, Shaped, StepResult, vector_space
 
 from minerva.cli.main import main
-from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from minerva.runs.metrics import read_rows
 
 STEPS, BATCH, EPISODES = 512, 128, 2
@@ -100,6 +100,21 @@ def make_finished_run(folder: Path) -> FinishedRun:
     with contextlib.redirect_stdout(io.StringIO()) as output:
         assert main(train_command(folder)) == 0
     return FinishedRun(folder, output.getvalue())
+
+
+def as_if_on_a_gpu(folder: Path, config: bool = True, checkpoint: bool = True) -> None:
+    """Let a PPO run's config, its last checkpoint, or both look as if a GPU had made them."""
+    if config:
+        file = folder / "config.yaml"
+        file.write_text(
+            file.read_text().replace("device: cpu", "device: cuda").replace("gpu: none", "gpu: NVIDIA H200")
+        )
+    if checkpoint:
+        last = folder / "checkpoints" / "ppo_last.pt"
+        about, state = load_checkpoint(last)
+        state["trainer"]["agent"]["generator"] = torch.arange(16, dtype=torch.uint8)  # as long as a CUDA generator's
+        made = {"device": "cuda", "versions": {**about["versions"], "gpu": "NVIDIA H200"}}
+        save_checkpoint(last, Checkpoint(about | made, state))
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, str]]:

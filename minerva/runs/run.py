@@ -230,8 +230,8 @@ class Run:
 
     def _load(self, state: Tree, found: Found) -> str:
         """Take over a checkpoint's state; why the environments could not be restored, or nothing."""
-        form = [tree.get("agent", {}) for tree in (self.trainer.state_dict(), state["trainer"])]
-        mine, learned = ({name: agent[name] for name in agent.keys() - {"metrics", "generator"}} for agent in form)
+        agents = [tree.get("agent", {}) for tree in (self.trainer.state_dict(), state["trainer"])]
+        mine, learned = ({name: agent[name] for name in agent.keys() - {"metrics", "generator"}} for agent in agents)
         refuse_other_form(mine, learned, "agent")
         obstacle = self.trainer.load_state_dict(state["trainer"])
         rows = self.trainer.rows

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import LAYERS, SIZES, STEPS, learned, same, train_command
+from tiny_runs import LAYERS, SIZES, STEPS, as_if_on_a_gpu, learned, same, train_command
 
 import minerva
 from minerva.benchmark.measure import Measure
 from minerva.cli.main import main
-from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 TESTS = Path(__file__).parents[1]
 COMMITTED = TESTS.parent / "benchmarks" / "results" / "vmpo" / "HalfCheetah-v5_seed0.json"
@@ -95,16 +94,11 @@ def test_a_grid_is_trained_and_kept_with_the_command_of_each_run_and_what_fails_
 def test_what_a_gpu_began_is_measured_without_one(tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "result.json"
     assert main(train_command(run)) == 0
-    last, config = run / "checkpoints" / "ppo_last.pt", run / "config.yaml"
-    config.write_text(
-        config.read_text().replace("device: cpu", "device: cuda").replace("gpu: none", "gpu: NVIDIA H200")
-    )
     measure = Measure(run, file, label="", preset="auto", changed="{}", command="", episodes=2)
+    as_if_on_a_gpu(run, checkpoint=False)
     measure.write()
     assert json.loads(file.read_text())["device"] == "NVIDIA H200, then cpu"
-    about, state = load_checkpoint(last)
-    on_gpu = {"device": "cuda", "versions": {**about["versions"], "gpu": "NVIDIA H200"}}
-    save_checkpoint(last, Checkpoint(about | on_gpu, state))
+    as_if_on_a_gpu(run, config=False)
     measure.write()
     assert json.loads(file.read_text())["device"] == "NVIDIA H200"
 

@@ -19,6 +19,7 @@ from tiny_runs import (
     PPO,
     SETTINGS,
     STEPS,
+    as_if_on_a_gpu,
     evaluation_steps,
     learned,
     same,
@@ -28,7 +29,7 @@ from tiny_runs import (
 
 from minerva.cli.main import main
 from minerva.runs import files
-from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.run import Run, RunSettings
 from minerva.trainers.ppo.trainer import PPOTrainer
 
@@ -76,15 +77,8 @@ def test_a_run_that_a_gpu_began_goes_on_without_one_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_trainer().train(STEPS, tmp_path, **SETTINGS, callbacks=[lambda step, *_: step >= 2 * BATCH])
-    last, config = tmp_path / "checkpoints" / "ppo_last.pt", tmp_path / "config.yaml"
-    about, state = load_checkpoint(last)
-    before = state["trainer"]["agent"]["network"]
-    state["trainer"]["agent"]["generator"] = torch.arange(16, dtype=torch.uint8)  # as long as a CUDA generator's
-    about |= {"device": "cuda", "versions": {**about["versions"], "gpu": "NVIDIA H200"}}
-    save_checkpoint(last, Checkpoint(about, state))
-    config.write_text(
-        config.read_text().replace("device: cpu", "device: cuda").replace("gpu: none", "gpu: NVIDIA H200")
-    )
+    before = load_checkpoint(tmp_path / "checkpoints" / "ppo_last.pt").state["trainer"]["agent"]["network"]
+    as_if_on_a_gpu(tmp_path)
     fresh = make_trainer()
     with Run(fresh, STEPS, tmp_path, RunSettings(**{**SETTINGS, "quiet": False})) as run:
         assert run.step == 2 * BATCH
