@@ -159,6 +159,7 @@ def _vmpo(normal: Normal) -> None:
     vmpo.temperature_loss(temperature, log_total, counted, torch.tensor(0.1))
     vmpo.weights_kl(weights, score, log_total, counted)
     vmpo.effective_sample_size(weights)
+    vmpo.centered(weights, restarting, importance)
     vmpo.weighted_nll(weights, normal(ROWS))
     mean, log_std = normal(ROWS, ACT), 0.3 * normal(ROWS, ACT)
     old = {"old_means": normal(ROWS, ACT), "old_log_stds": 0.3 * normal(ROWS, ACT)}

@@ -200,7 +200,7 @@ CASES: dict[str, Callable[[Processes], Result]] = {
         alpha_update="multiplicative",
     ),
     "vmpo minibatches": lambda processes: vmpo(
-        processes, minibatch_size=20 // processes.count, m_steps=3, updates_per_rollout=2
+        processes, minibatch_size=20 // processes.count, m_steps=3, updates_per_rollout=2, centered_weights=True
     ),
     "vmpo ties": vmpo_ties,
     "mpo": mpo,

@@ -66,6 +66,8 @@ class VMPOConfig(Config):
     """Initial temperature eta."""
     temperature_lr: Annotated[float, POSITIVE] = 1e-4
     """Learning rate of the temperature."""
+    centered_weights: bool = False
+    """Take from each weight what the row would weigh if all weighed the same, so that the worse rows repel."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1

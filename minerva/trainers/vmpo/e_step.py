@@ -6,7 +6,7 @@ from torch import Tensor
 from minerva.formulas.lagrange import positive
 from minerva.trainers.vmpo.config import VMPOConfig, selection_size
 from minerva.trainers.vmpo.duals import temperature_solved, temperature_step
-from minerva.trainers.vmpo.losses import effective_sample_size, log_partition, scores, top_rows
+from minerva.trainers.vmpo.losses import centered, effective_sample_size, log_partition, scores, top_rows
 from minerva.utils.optim import Optimizer
 from minerva.utils.processes import ALONE, Processes
 from minerva.utils.tree import Tree
@@ -56,6 +56,8 @@ def e_step(
         "vmpo/restarting_frac": 1 - batch["restarting_weights"].mean(),
         "vmpo/importance_mean": rows["importance"].mean(),
     }
+    if config.centered_weights:
+        weights = centered(weights, rows["restarting"], rows["importance"])
     selected = processes.own(rows["selected"])
     target = {"weights": processes.weighed(weights), "selected": selected, "count": processes.mean(selected.sum())}
     return moved, target, metrics

@@ -92,6 +92,19 @@ def effective_sample_size(weights: Tensor) -> Tensor:
     return size
 
 
+def centered(weights: Tensor, restarting: Tensor, importance: Tensor) -> Tensor:
+    """The weights less what each row would weigh if no advantage told them apart, so that they add up to zero.
+
+    A policy already is the likeliest to take its own actions: the gradient of their unweighted likelihood is zero in
+    expectation, and a sample of it nothing but noise.
+    """
+    # LaTeX: m^0_t = w_t^{restart} w_t^{imp}
+    mass = restarting * importance
+    # LaTeX: \psi^0_t = \psi_t - \frac{m^0_t}{\sum_i m^0_i}
+    difference = weights - mass / mass.sum()
+    return difference
+
+
 # --- M-step -----------------------------------------------------------------------------------------------------
 
 

@@ -208,3 +208,30 @@ def test_extreme_scores_stay_finite(scale: float, restarting: list[float] | None
 )
 def test_selection_size_is_the_floor_of_the_share(fraction: float, rows: int, k: int) -> None:
     assert selection_size(fraction, rows) == k
+
+
+def test_centered_weights_are_the_weights_less_equal_ones_and_add_up_to_zero() -> None:
+    advantages, restarting, importance = noise(), torch.ones(40), noise(seed=5).abs() + 0.5
+    restarting[::5] = 0
+    _, weights, selected, metrics = run(advantages, restarting, importance)
+    _, centered, still_selected, same = run(advantages, restarting, importance, centered_weights=True)
+    equal = (restarting * importance / (restarting * importance).sum()).numpy()
+    np.testing.assert_allclose(centered, weights - equal, atol=1e-15)
+    assert centered.sum() == pytest.approx(0, abs=1e-14)
+    assert (centered[::5] == 0).all()
+    np.testing.assert_array_equal(still_selected, selected)
+    assert same == metrics
+
+
+@pytest.mark.parametrize("bound", [1e-6, 1e-4])
+def test_centered_weights_become_the_advantages_themselves_as_the_bound_goes_to_zero(bound: float) -> None:
+    """exp(A / eta) is 1 + A / eta for a large temperature, and the bound on its KL is then var(A) / (2 eta^2)."""
+    advantages = noise(200)
+    _, centered, _, metrics = run(
+        advantages, topk_fraction=1.0, temperature="solved", epsilon_eta=bound, centered_weights=True
+    )
+    spread = advantages.std(correction=0).item()
+    normal = ((advantages - advantages.mean()) / spread).numpy()
+    assert metrics["vmpo/temperature_raw"] == pytest.approx(spread / np.sqrt(2 * bound), rel=3 * np.sqrt(bound))
+    next_term = (normal**2).max() * bound / 200  # of exp's series, at its largest
+    np.testing.assert_allclose(centered, np.sqrt(2 * bound) * normal / 200, atol=1.5 * next_term)

@@ -29,6 +29,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"temperature": "solved", "old_policy": "kl", "updates_per_rollout": 3, "epsilon_mu": 1e-6},
     {"shared_encoder": True, "ppo_like_backbone": True, "squash": False, "topk_fraction": 1.0},
     {"minibatch_size": 20, "m_steps": 2, "updates_per_rollout": 2, "alpha_update": "multiplicative"},
+    {"centered_weights": True, "minibatch_size": 20, "m_steps": 2},
 ]
 
 
@@ -40,7 +41,9 @@ def learners(make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[st
     return made
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["gradient", "solved and replaced", "shared", "minibatches"])
+@pytest.mark.parametrize(
+    "settings", SETTINGS, ids=["gradient", "solved and replaced", "shared", "minibatches", "centered"]
+)
 def test_stacked_agents_learn_what_each_learns_alone(
     make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[str, Any]
 ) -> None:
