@@ -235,3 +235,17 @@ def test_centered_weights_become_the_advantages_themselves_as_the_bound_goes_to_
     assert metrics["vmpo/temperature_raw"] == pytest.approx(spread / np.sqrt(2 * bound), rel=3 * np.sqrt(bound))
     next_term = (normal**2).max() * bound / 200  # of exp's series, at its largest
     np.testing.assert_allclose(centered, np.sqrt(2 * bound) * normal / 200, atol=1.5 * next_term)
+
+
+def test_centering_takes_the_noise_of_a_gradient_and_leaves_its_expectation() -> None:
+    """Weighed by exp(a / eta), actions drawn from N(0, 1) have the mean 1 / eta, which is the gradient of theirs."""
+    eta, draws = 5.0, [noise(400, seed) for seed in range(200)]
+    plain, centered = (
+        np.array(
+            [run(drawn, eta=eta, topk_fraction=1.0, centered_weights=wanted)[1] @ drawn.numpy() for drawn in draws]
+        )
+        for wanted in (False, True)
+    )
+    for slopes in (plain, centered):
+        assert slopes.mean() == pytest.approx(1 / eta, abs=4 * slopes.std() / np.sqrt(len(slopes)))
+    assert centered.var() < 0.2 * plain.var()
