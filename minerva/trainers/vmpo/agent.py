@@ -33,7 +33,7 @@ from minerva.utils.running_norm import RunningNorm, refreshed
 from minerva.utils.seeding import generator, go_on, seeded
 from minerva.utils.tree import Tree, copy_, select
 
-LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr")
+LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr", "anneal_bounds")
 """Fields of the config that belong to the trainer's loop."""
 HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
 
@@ -391,7 +391,8 @@ class VMPOAgent(Agent):
         alpha_lr = self.config.alpha_lr / math.sqrt(self.config.m_steps)
         numbers["alpha_lr"] = alpha_lr
         numbers["value_lr"] = remaining * self.config.value_lr
-        numbers["bounds"] = [self.config.epsilon_mu, self.config.epsilon_sigma]
+        share = max(remaining, 0.01) ** 2 if self.config.anneal_bounds else 1.0
+        numbers["bounds"] = [share * self.config.epsilon_mu, share * self.config.epsilon_sigma]
         return as_tensors(numbers, self.flat.vector)
 
     def _tensor(self, values: Array | Tensor) -> Tensor:

@@ -96,6 +96,8 @@ class VMPOConfig(Config):
     """Learning rate of the value network."""
     anneal_lr: bool = False
     """Let both learning rates fall linearly to 0 over the run."""
+    anneal_bounds: bool = False
+    """Let both KL bounds fall with the square of the rates, as the KL of a step does with the step; to 1e-4 of them."""
     max_grad_norm: Annotated[float, Within("(0, inf]")] = 10.0
     """Gradients of policy and value together are shortened to this length; inf: never."""
     optimizer_type: OptimizerType = "adam"
@@ -110,7 +112,9 @@ class VMPOConfig(Config):
         return -(-rows // (self.minibatch_size or rows))
 
     def check(self) -> None:
-        """The selection must not be empty."""
+        """The selection must not be empty, and the bounds fall only with the rates."""
+        if self.anneal_bounds and not self.anneal_lr:
+            raise ConfigError("anneal_bounds lets the bounds fall along with the learning rates: set anneal_lr, too.")
         rows = self.num_envs * self.rollout_steps
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(

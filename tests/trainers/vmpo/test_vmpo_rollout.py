@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.losses import estimated
 
 MakeAgent = Callable[..., VMPOAgent]
@@ -106,6 +107,20 @@ def test_annealing_scales_the_rates_of_policy_and_value(make_agent: MakeAgent, m
         for agent, share in zip(agents, (1.0, 0.25), strict=True)
     ]
     assert moved[1] == pytest.approx(0.25 * moved[0], rel=1e-3)
+
+
+def test_bounds_fall_with_the_square_of_the_rates_and_raise_the_price_of_a_kl(make_rollout: MakeRollout) -> None:
+    settings = {**FAST, "anneal_lr": True, "m_steps": 8, "alpha_update": "multiplicative", "alpha_lr": 0.1}
+    seen = {}
+    for falls in (False, True):
+        config = VMPOConfig.from_dict({**settings, "epsilon_mu": 0.05, "anneal_bounds": falls})
+        for remaining in (1.0, 0.1):
+            agent = VMPOAgent.from_config(4, 2, config)
+            share = 0.01 if falls and remaining == 0.1 else 1.0
+            assert agent.hyper(remaining)["bounds"].tolist() == pytest.approx([share * 0.05, share * 0.01])
+            seen[falls, remaining] = agent.learn(make_rollout(agent), remaining)["vmpo/alpha_mu"]
+    assert seen[True, 1.0] == seen[False, 1.0]
+    assert seen[True, 0.1] > 1.1 * seen[False, 0.1]
 
 
 # --- the old policy ---------------------------------------------------------------------------------------------
