@@ -200,7 +200,10 @@ CASES: dict[str, Callable[[Processes], Result]] = {
         alpha_update="multiplicative",
     ),
     "vmpo minibatches": lambda processes: vmpo(
-        processes, minibatch_size=20 // processes.count, m_steps=3, updates_per_rollout=2, centered_weights=True
+        processes, minibatch_size=20 // processes.count, m_steps=3, updates_per_rollout=2
+    ),
+    "vmpo centered": lambda processes: vmpo(
+        processes, minibatch_size=20 // processes.count, m_steps=2, centered_weights=True, topk_fraction=1.0
     ),
     "vmpo ties": vmpo_ties,
     "mpo": mpo,

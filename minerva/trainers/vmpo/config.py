@@ -67,7 +67,7 @@ class VMPOConfig(Config):
     temperature_lr: Annotated[float, POSITIVE] = 1e-4
     """Learning rate of the temperature."""
     centered_weights: bool = False
-    """Take from each weight what the row would weigh if all weighed the same, so that the worse rows repel."""
+    """Take from each weight what it would be if all were the same: the worse rows repel. Needs topk_fraction 1."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
@@ -112,7 +112,11 @@ class VMPOConfig(Config):
         return -(-rows // (self.minibatch_size or rows))
 
     def check(self) -> None:
-        """The selection must not be empty, and the bounds fall only with the rates."""
+        """The selection must not be empty, hold all that is learned from, and the bounds fall only with the rates."""
+        if self.centered_weights and self.topk_fraction < 1:
+            raise ConfigError(
+                "centered_weights learns from all rows, the KL bounds hold over the selected: set topk_fraction to 1."
+            )
         if self.anneal_bounds and not self.anneal_lr:
             raise ConfigError("anneal_bounds lets the bounds fall along with the learning rates: set anneal_lr, too.")
         rows = self.num_envs * self.rollout_steps

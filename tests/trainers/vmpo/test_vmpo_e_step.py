@@ -213,8 +213,10 @@ def test_selection_size_is_the_floor_of_the_share(fraction: float, rows: int, k:
 def test_centered_weights_are_the_weights_less_equal_ones_and_add_up_to_zero() -> None:
     advantages, restarting, importance = noise(), torch.ones(40), noise(seed=5).abs() + 0.5
     restarting[::5] = 0
-    _, weights, selected, metrics = run(advantages, restarting, importance)
-    _, centered, still_selected, same = run(advantages, restarting, importance, centered_weights=True)
+    _, weights, selected, metrics = run(advantages, restarting, importance, topk_fraction=1.0)
+    _, centered, still_selected, same = run(
+        advantages, restarting, importance, topk_fraction=1.0, centered_weights=True
+    )
     equal = (restarting * importance / (restarting * importance).sum()).numpy()
     np.testing.assert_allclose(centered, weights - equal, atol=1e-15)
     assert centered.sum() == pytest.approx(0, abs=1e-14)

@@ -29,7 +29,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"temperature": "solved", "old_policy": "kl", "updates_per_rollout": 3, "epsilon_mu": 1e-6},
     {"shared_encoder": True, "ppo_like_backbone": True, "squash": False, "topk_fraction": 1.0},
     {"minibatch_size": 20, "m_steps": 2, "updates_per_rollout": 2, "alpha_update": "multiplicative"},
-    {"centered_weights": True, "minibatch_size": 20, "m_steps": 2},
+    {"centered_weights": True, "topk_fraction": 1.0, "minibatch_size": 20, "m_steps": 2},
 ]
 
 
