@@ -49,9 +49,9 @@ class Glance:
         return max(self.evaluations, default=None)
 
 
-def gauge(label: str, metric: str, low: float = -math.inf, high: float = math.inf, over: float = 1.0) -> Gauge:
-    """A gauge that shows one metric, as a multiple of the bound `over`."""
-    return Gauge(label, lambda metrics: metrics[metric] / over, (low, high))
+def gauge(label: str, metric: str, low: float = -math.inf, high: float = math.inf) -> Gauge:
+    """A gauge that shows one metric."""
+    return Gauge(label, lambda metrics: metrics[metric], (low, high))
 
 
 def read(gauges: Iterable[Gauge], reports: Iterable[Metrics]) -> list[Reading]:

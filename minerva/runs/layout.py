@@ -28,8 +28,7 @@ HEALTH: dict[str, Charts] = {
         "values": ("q/min", "q/max"),
     },
     "vmpo": {
-        "KL of the mean": ("kl/mean_sel",),
-        "KL of the spread": ("kl/std_sel",),
+        "KLs over their bounds": ("health/kl_mean", "health/kl_std"),
         "temperature": ("vmpo/temperature_raw",),
         "multipliers": ("vmpo/alpha_mu", "vmpo/alpha_sigma"),
         "effective rows": ("vmpo/ess",),

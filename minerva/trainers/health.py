@@ -43,7 +43,7 @@ class Health:
         if len(self.rows) < (self.rows.maxlen or 1):
             return []
         averages = {name: math.fsum(row[name] for row in self.rows) / len(self.rows) for name in self._in_all()}
-        broken = [rule for rule in self.rules if rule.broken(averages)]
+        broken = [rule for rule in self.rules if _broken(rule, averages)]
         for rule in broken:
             logger.warning(rule.message.format_map(averages))
         self.rules = [rule for rule in self.rules if rule not in broken]
@@ -63,3 +63,11 @@ class Health:
 
     def _in_all(self) -> set[str]:
         return set.intersection(*(set(row) for row in self.rows))
+
+
+def _broken(rule: Rule, averages: Mapping[str, float]) -> bool:
+    """What the reports do not all tell breaks no rule: those of a run begun before the metric was there."""
+    try:
+        return rule.broken(averages)
+    except KeyError:
+        return False

@@ -7,12 +7,11 @@ import pytest
 from minerva.runs.glance import Glance, Reading, gauge, read
 from minerva.trainers.mpo.health import gauges as mpo_gauges
 from minerva.trainers.ppo.trainer import GAUGES as PPO_GAUGES
-from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import gauges as vmpo_gauges
 
 
-def test_a_gauge_shows_the_mean_of_its_metric_over_its_bound() -> None:
-    shown = read([gauge("KL/bound", "kl", 0.5, 2, over=0.01)], [{"kl": 0.01}, {"kl": 0.03}])
+def test_a_gauge_shows_the_mean_of_its_metric() -> None:
+    shown = read([gauge("KL/bound", "kl", 0.5, 2)], [{"kl": 1.0}, {"kl": 3.0}])
     assert shown == [Reading("KL/bound", pytest.approx(2.0), True)]
 
 
@@ -35,12 +34,11 @@ def test_a_glance_knows_the_last_and_the_best_evaluation() -> None:
 
 
 def test_kls_are_shown_as_multiples_of_their_bounds() -> None:
-    config = VMPOConfig(epsilon_mu=0.02, epsilon_sigma=1e-4)
-    row = {"kl/mean_sel": 0.02, "kl/std_sel": 2e-4, "vmpo/temperature_raw": 1.5, "vmpo/ess": 3.0}
-    shown = {reading.label: reading for reading in read(vmpo_gauges(config), [row])}
+    row = {"health/kl_mean": 1.0, "health/kl_std": 12.0, "vmpo/temperature_raw": 1.5, "vmpo/ess": 3.0}
+    shown = {reading.label: reading for reading in read(vmpo_gauges(), [row])}
     assert shown["mean KL/bound"].value == pytest.approx(1.0)
-    assert shown["spread KL/bound"].value == pytest.approx(2.0)
-    assert not shown["effective rows"].healthy
+    assert shown["spread KL/bound"].value == pytest.approx(12.0)
+    assert [label for label, reading in shown.items() if not reading.healthy] == ["spread KL/bound", "effective rows"]
     mpo = {"kl/q_pi": 1.0, "health/kl_mean": 3.0, "health/kl_std": 0.1, "eta": 2.0, "health/effective_samples": 9.0}
     assert [reading.label for reading in read(mpo_gauges(), [mpo]) if not reading.healthy] == ["mean KL/bound"]
     ppo = {"losses/approx_kl": 0.3, "losses/clipfrac": 0.1, "losses/explained_variance": 0.9, "losses/entropy": 1.0}

@@ -76,3 +76,10 @@ def test_each_illness_of_mpo_names_the_setting_that_mends_it(
         assert health(HEALTHY | sick) == [name]
     assert option in caplog.text
     assert hasattr(MPOConfig(), option)
+
+
+def test_a_rule_waits_until_all_reports_tell_its_metric() -> None:
+    health = Health([HIGH], window=2)
+    assert health({"loss": 1.0}) == []
+    assert health({"kl/mean": 5.0}) == []
+    assert health({"kl/mean": 5.0}) == ["high"]

@@ -270,6 +270,8 @@ class VMPOAgent(Agent):
             "loss/policy_kl_std_pen": std_penalty,
             "loss/alpha": alpha_loss,
             **kl_metrics,
+            "health/kl_mean": kl_metrics["kl/mean_sel"] / hyper["bounds"][0],
+            "health/kl_std": kl_metrics["kl/std_sel"] / hyper["bounds"][1],
             "vmpo/alpha_mu": alphas[0],
             "vmpo/alpha_sigma": alphas[1],
             "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"], target["count"]),
@@ -386,11 +388,10 @@ class VMPOAgent(Agent):
     def hyper(self, remaining: float = 1.0) -> Rows:
         """See `Agent`."""
         numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
-        numbers["policy_lr"] = remaining * self.config.policy_lr
         # LaTeX: \beta'_\alpha = \frac{\beta_\alpha}{\sqrt{M}}
         alpha_lr = self.config.alpha_lr / math.sqrt(self.config.m_steps)
         numbers["alpha_lr"] = alpha_lr
-        numbers["value_lr"] = remaining * self.config.value_lr
+        numbers["policy_lr"], numbers["value_lr"] = remaining * self.config.policy_lr, remaining * self.config.value_lr
         share = max(remaining, 0.01) ** 2 if self.config.anneal_bounds else 1.0
         numbers["bounds"] = [share * self.config.epsilon_mu, share * self.config.epsilon_sigma]
         return as_tensors(numbers, self.flat.vector)

@@ -57,4 +57,4 @@ class VMPOTrainer(OnPolicyTrainer):
     @property
     def gauges(self) -> Sequence[Gauge]:
         """See `Trainer`."""
-        return gauges(self.config)
+        return gauges()

@@ -118,7 +118,10 @@ def test_bounds_fall_with_the_square_of_the_rates_and_raise_the_price_of_a_kl(ma
             agent = VMPOAgent.from_config(4, 2, config)
             share = 0.01 if falls and remaining == 0.1 else 1.0
             assert agent.hyper(remaining)["bounds"].tolist() == pytest.approx([share * 0.05, share * 0.01])
-            seen[falls, remaining] = agent.learn(make_rollout(agent), remaining)["vmpo/alpha_mu"]
+            metrics = agent.learn(make_rollout(agent), remaining)
+            seen[falls, remaining] = metrics["vmpo/alpha_mu"]
+            assert metrics["health/kl_mean"] == pytest.approx(metrics["kl/mean_sel"] / (share * 0.05))
+            assert metrics["health/kl_std"] == pytest.approx(metrics["kl/std_sel"] / (share * 0.01))
     assert seen[True, 1.0] == seen[False, 1.0]
     assert seen[True, 0.1] > 1.1 * seen[False, 0.1]
 

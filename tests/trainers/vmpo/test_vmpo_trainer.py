@@ -136,6 +136,8 @@ def test_every_preset_is_a_config_and_its_numbers_have_sources() -> None:
 WELL = {
     "kl/mean_sel": 0.008,
     "kl/std_sel": 0.006,
+    "health/kl_mean": 0.8,
+    "health/kl_std": 0.6,
     "vmpo/alpha_mu": 4.0,
     "vmpo/alpha_sigma": 0.3,
     "vmpo/ess": 800.0,
@@ -145,10 +147,10 @@ WELL = {
 }
 ILL = {
     "idle trust region": {"kl/mean_sel": 0.0, "kl/std_sel": 0.0},
-    "unmoved mean multiplier": {"vmpo/alpha_mu": 1.001, "kl/mean_sel": 0.025},
-    "unmoved spread multiplier": {"vmpo/alpha_sigma": 0.999, "kl/std_sel": 1e-4},
-    "mean over its bound": {"kl/mean_sel": 0.15},
-    "spread over its bound": {"kl/std_sel": 0.15},
+    "unmoved mean multiplier": {"vmpo/alpha_mu": 1.001, "health/kl_mean": 2.5},
+    "unmoved spread multiplier": {"vmpo/alpha_sigma": 0.999, "health/kl_std": 0.01},
+    "mean over its bound": {"health/kl_mean": 15.0},
+    "spread over its bound": {"health/kl_std": 15.0},
     "temperature": {"vmpo/ess": 20.0},
     "few samples": {"vmpo/ess": 3.0},
     "no spread left": {"train/entropy": 2 * (1.419 - 7.5)},
