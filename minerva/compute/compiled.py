@@ -38,10 +38,11 @@ class _EachOnce(CustomGraphPass):
 
 
 class _ForCPU(CustomGraphPass):
-    """Writes two operations in the way that is fastest on a CPU: a seventh of MPO's update.
+    """Writes two operations in the way that is fastest on a CPU, a seventh of MPO's update, and one in an exact way.
 
     A product that adds its bias first copies that bias into every row; added afterwards it is a part of what follows.
-    And vectorised expm1 is three times as fast as vectorised tanh, and as exact.
+    Vectorised expm1 is three times as fast as vectorised tanh, for Inductor makes it exp(x) - 1: right to 6e-8, which
+    will do for a layer, but not for a KL of 1e-8. So the expm1 of a formula is written as a product that is exact.
     """
 
     def __call__(self, graph: Graph) -> None:
@@ -54,7 +55,7 @@ class _ForCPU(CustomGraphPass):
 
     def uuid(self) -> str:
         """Part of the key under which compiled code is cached."""
-        return "minerva: bias after the product, tanh by expm1"
+        return "minerva: bias after the product, tanh by expm1, expm1 by sinh"
 
 
 def _call(like: Node, operation: Callable[..., Any], *inputs: Any) -> Node:
@@ -69,13 +70,24 @@ def _bias_last(call: Callable[..., Node], bias: Node, left: Node, right: Node) -
 
 
 def _tanh_by_expm1(call: Callable[..., Node], x: Node) -> Node:
-    """tanh x = -sign(x) p / (p + 2) with p = exp(-2 |x|) - 1, which neither overflows nor loses digits near zero."""
+    """tanh x = -sign(x) p / (p + 2) with p = exp(-2 |x|) - 1, which does not overflow."""
     power = call(aten.expm1.default, call(aten.mul.Tensor, call(aten.abs.default, x), -2.0))
     ratio = call(aten.div.Tensor, power, call(aten.add.Tensor, power, 2.0))
     return call(aten.mul.Tensor, call(aten.neg.default, call(aten.sign.default, x)), ratio)
 
 
-REWRITTEN: dict[Any, Callable[..., Node]] = {aten.addmm.default: _bias_last, aten.tanh.default: _tanh_by_expm1}
+def _expm1_by_sinh(call: Callable[..., Node], x: Node) -> Node:
+    """exp(x) - 1 = 2 exp(x / 2) sinh(x / 2), which keeps its digits near zero; below -60 it is -1."""
+    half = call(aten.mul.Tensor, call(aten.clamp_min.default, x, -60.0), 0.5)
+    product = call(aten.mul.Tensor, call(aten.exp.default, half), call(aten.sinh.default, half))
+    return call(aten.mul.Tensor, product, 2.0)
+
+
+REWRITTEN: dict[Any, Callable[..., Node]] = {
+    aten.addmm.default: _bias_last,
+    aten.tanh.default: _tanh_by_expm1,
+    aten.expm1.default: _expm1_by_sinh,
+}
 
 
 OPTIONS: dict[str, Any] = {
