@@ -237,7 +237,7 @@ def _write_mp4(path: Path, pictures: Iterator[Array], fps: float) -> None:
         import imageio_ffmpeg
     except ImportError:
         raise ConfigError(
-            "An mp4 is written with imageio-ffmpeg, which is not installed: pip install 'minerva[video]', or ask for "
+            "An mp4 is written with imageio-ffmpeg, which is not installed: pip install -e '.[video]', or ask for "
             "--format gif."
         ) from None
     first = next(pictures)

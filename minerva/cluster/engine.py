@@ -39,7 +39,7 @@ def ray(address: str | None = None) -> Any:
 def imported() -> Any:
     """The package, or a ConfigError that says how to get it."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("This needs Ray, which is not installed: pip install 'minerva[cluster]'.")
+        raise ConfigError("This needs Ray, which is not installed: pip install -e '.[cluster]'.")
     return importlib.import_module("ray")
 
 

@@ -50,7 +50,7 @@ def obstacle(env: EnvLike) -> str | None:
     if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
         return f"EnvPool does not have {env}"
     if importlib.util.find_spec("envpool") is None:
-        return "EnvPool is not installed: pip install 'minerva[envpool]'"
+        return "EnvPool is not installed: pip install -e '.[envpool]'"
     try:
         envpool = _envpool()
         if _task(env) not in envpool.list_all_envs():

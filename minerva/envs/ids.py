@@ -88,7 +88,7 @@ def _gymnasium_id(env_id: str) -> str:
         raise EnvError(f"{env_id} does not name a dm_control task: write dm_control/<domain>/<task>. {close}")
     tasks = _dm_control_tasks()
     if not tasks:
-        raise EnvError(f"{env_id} needs dm_control, which is not installed: pip install 'minerva[dm-control]'.")
+        raise EnvError(f"{env_id} needs dm_control, which is not installed: pip install -e '.[dm-control]'.")
     if (parts[1], parts[2]) not in tasks:
         raise EnvError(f"{env_id} is not a task of dm_control. {nearest(env_id, known_ids())}")
     return f"{DM_CONTROL}{parts[1]}-{parts[2]}-v0"

@@ -62,7 +62,7 @@ class DrawnEnv:
             drawn: Any = self._env.render()
         except gym.error.DependencyNotInstalled as error:
             missing = "pygame" if "pygame" in str(error) else str(error).splitlines()[0]
-            raise EnvError(f"{self.name} is drawn with {missing}: pip install 'minerva[video]'.") from None
+            raise EnvError(f"{self.name} is drawn with {missing}: pip install -e '.[video]'.") from None
         except Exception as error:  # whatever a renderer raises, of MuJoCo's or of the user's own
             reason = next(iter(str(error).strip().splitlines()), "")
             raise EnvError(f"{self.name} cannot be drawn ({type(error).__name__}: {reason}).") from error

@@ -143,4 +143,4 @@ def _require_libraries() -> None:
         try:
             __import__(name)
         except ImportError:
-            raise ConfigError(f"Exporting needs {name}, which is not here: pip install 'minerva[export]'.") from None
+            raise ConfigError(f"Exporting needs {name}, which is not here: pip install -e '.[export]'.") from None

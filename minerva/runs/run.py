@@ -254,7 +254,7 @@ class Run:
         if before not in (None, now):
             raise RunError(
                 f"{self.folder.path} holds a run on the engine {before}, and this would be {now}: go on with --engine "
-                f"{before} (envpool comes with pip install 'minerva[envpool]'), or give another folder."
+                f"{before} (envpool comes with pip install -e '.[envpool]'), or give another folder."
             )
 
     def _made_with(self) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def test_without_pygame_the_extra_is_named(
     finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pygame", None)
-    with pytest.raises(EnvError, match=r"Pendulum-v1 is drawn with pygame: pip install 'minerva\[video\]'"):
+    with pytest.raises(EnvError, match=r"Pendulum-v1 is drawn with pygame: pip install -e '\.\[video\]'"):
         record(finished_run.folder, out=tmp_path / "a.mp4")
 
 
@@ -228,7 +228,7 @@ def test_without_ffmpeg_the_extra_is_named_and_gif_offered(
     counting_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
-    with pytest.raises(ConfigError, match=r"pip install 'minerva\[video\]', or ask for --format gif"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[video\]', or ask for --format gif"):
         record(counting_run, env=Counting, out=tmp_path / "a.mp4")
 
 

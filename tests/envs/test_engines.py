@@ -77,7 +77,7 @@ def test_asking_for_envpool_where_it_cannot_be_is_refused(env: Any, reason: str)
 
 @pytest.mark.usefixtures("without_envpool")
 def test_asking_for_envpool_without_it_says_how_to_install_it() -> None:
-    with pytest.raises(EnvError, match=r"EnvPool is not installed: pip install 'minerva\[envpool\]'"):
+    with pytest.raises(EnvError, match=r"EnvPool is not installed: pip install -e '\.\[envpool\]'"):
         PPOTrainer("Pendulum-v1", engine="envpool")
 
 
@@ -180,7 +180,7 @@ def test_a_run_whose_engine_is_gone_can_be_evaluated_but_not_resumed(
     interrupted(tmp_path, "envpool")
     monkeypatch.setitem(sys.modules, "envpool", None)
     assert main(["train", "ppo", "--resume", str(tmp_path)]) == 2
-    assert "EnvPool is not installed: pip install 'minerva[envpool]'" in " ".join(capsys.readouterr().err.split())
+    assert "EnvPool is not installed: pip install -e '.[envpool]'" in " ".join(capsys.readouterr().err.split())
     with caplog.at_level(logging.WARNING, "minerva"):
         assert len(minerva.evaluate(tmp_path, episodes=2).returns) == 2
     assert "Trained with EnvPool and evaluated with gymnasium" in caplog.text
