@@ -189,7 +189,9 @@ class VMPOAgent(Agent):
         """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
         batch = self.evaluated(state, rollout, hyper)
         state, metrics = self.fitted(state, batch, noise, hyper, self.config.updates_per_rollout)
-        return self.observed(state, batch), {**metrics, "charts/learning_rate": hyper["policy_lr"]}
+        over = {"health/kl_mean": metrics["kl/mean_sel"] / hyper["bounds"][0]}
+        over["health/kl_std"] = metrics["kl/std_sel"] / hyper["bounds"][1]
+        return self.observed(state, batch), {**metrics, **over, "charts/learning_rate": hyper["policy_lr"]}
 
     def fitted(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows, updates: int = 1) -> tuple[Tree, Rows]:
         """`updates` updates on the same batch, replacing the old policy when its time has come."""
@@ -270,8 +272,6 @@ class VMPOAgent(Agent):
             "loss/policy_kl_std_pen": std_penalty,
             "loss/alpha": alpha_loss,
             **kl_metrics,
-            "health/kl_mean": kl_metrics["kl/mean_sel"] / hyper["bounds"][0],
-            "health/kl_std": kl_metrics["kl/std_sel"] / hyper["bounds"][1],
             "vmpo/alpha_mu": alphas[0],
             "vmpo/alpha_sigma": alphas[1],
             "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"], target["count"]),

@@ -80,6 +80,8 @@ def test_learning_from_a_rollout_is_an_update_on_what_it_is_evaluated_to(
     by_hand = second.update(evaluated(second, rollout))
     learned = first.learn(rollout)
     assert learned.pop("charts/learning_rate") == pytest.approx(first.config.policy_lr)
+    assert learned.pop("health/kl_mean") == pytest.approx(learned["kl/mean_sel"] / first.config.epsilon_mu)
+    assert learned.pop("health/kl_std") == pytest.approx(learned["kl/std_sel"] / first.config.epsilon_sigma)
     assert learned == by_hand
     torch.testing.assert_close(first.flat.vector, second.flat.vector, rtol=0, atol=0)
 

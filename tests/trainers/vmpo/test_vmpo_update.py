@@ -32,8 +32,6 @@ METRICS = {
     "kl/std",
     "kl/mean_sel",
     "kl/std_sel",
-    "health/kl_mean",
-    "health/kl_std",
     "vmpo/alpha_mu",
     "vmpo/alpha_sigma",
     "vmpo/dual_loss",
