@@ -189,8 +189,8 @@ class VMPOAgent(Agent):
         """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
         batch = self.evaluated(state, rollout, hyper)
         state, metrics = self.fitted(state, batch, noise, hyper, self.config.updates_per_rollout)
-        over = {"health/kl_mean": metrics["kl/mean_sel"] / hyper["bounds"][0]}
-        over["health/kl_std"] = metrics["kl/std_sel"] / hyper["bounds"][1]
+        over = {"health/kl_mean": metrics["kl/mean_sel"] / hyper["bounds"][..., 0]}
+        over["health/kl_std"] = metrics["kl/std_sel"] / hyper["bounds"][..., 1]
         return self.observed(state, batch), {**metrics, **over, "charts/learning_rate": hyper["policy_lr"]}
 
     def fitted(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows, updates: int = 1) -> tuple[Tree, Rows]:
