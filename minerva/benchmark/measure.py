@@ -58,7 +58,7 @@ class Measure:
             "returns": last.returns,
             "lengths": last.lengths,
             "curve": read_rows(self.run / "eval" / "evaluations.jsonl"),
-            "command": self.command,
+            "command": f"{self.command} --device {config['device']}",
             **{name: config.get(name) for name in PROVENANCE},
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)

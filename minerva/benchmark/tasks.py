@@ -81,7 +81,7 @@ class Maker:
             "label": entry.label,
             "preset": entry.preset,
             "changed": json.dumps(dict(entry.hyperparameters)),
-            "command": shlex.join(["minerva", *self.options(cell), "--seed", str(cell.seed)]),
+            "command": shlex.join(["minerva", *self.asked(cell), "--seed", str(cell.seed)]),
             "episodes": self.grid.episodes,
             "together": self.files.trained_together(cell),
         }
@@ -91,9 +91,13 @@ class Maker:
 
     def options(self, cell: Cell) -> list[str]:
         """`train` and everything but the seed and the folder."""
+        return [*self.asked(cell), "--device", self.device]
+
+    def asked(self, cell: Cell) -> list[str]:
+        """The same without the device: a finished run knows its own, and may be measured on another."""
         every = max(cell.total_steps // self.grid.evaluations, 1)
         named = {"env": cell.env, "total-steps": cell.total_steps, "eval-every": every}
-        named |= {"device": self.device, "engine": self.engine, "preset": cell.entry.preset, "matmul": self.matmul}
+        named |= {"engine": self.engine, "preset": cell.entry.preset, "matmul": self.matmul}
         words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
         return ["train", cell.entry.algo, *words, *written(cell.entry.algo, cell.entry.hyperparameters)]
 
