@@ -122,7 +122,7 @@ def test_committed_results_give_the_figures_of_the_front_page(committed: Path) -
     shown += [("MPO distributional", f"{task} at 500k", mean, std) for task, _, _, mean, std in rows]
     gym = re.findall(rf"^\| (\S+-v5) \| (\S+), (\d+M)[^|]*\| {FIGURE} \| (\**[\d,]+\**) ", page, re.M)
     shown += [(entry, f"{task} at {steps}", mean, std) for task, entry, steps, mean, std, _ in gym]
-    assert (len(rows), len(gym)) == (8, 17)
+    assert (len(rows), len(gym)) == (8, 18)
     for entry, task, mean, std in shown:
         cell = found[entry, task]
         assert (number(cell.mean), number(cell.std or 0, like=cell.mean)) == (mean.strip("*"), std)
