@@ -15,6 +15,8 @@ from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import PROVENANCE, find_checkpoint, read_config, write_whole
 from minerva.runs.metrics import read_rows
 
+HOW = ("device", "engine", "matmul")
+"""What a run was begun with: its command names these, and not what it is measured with."""
 SAME_START = 5.0
 """Seconds by which the starts computed from two rows of one process may differ."""
 
@@ -58,7 +60,7 @@ class Measure:
             "returns": last.returns,
             "lengths": last.lengths,
             "curve": read_rows(self.run / "eval" / "evaluations.jsonl"),
-            "command": f"{self.command} --device {config['device']}",
+            "command": " ".join([self.command, *(f"--{name} {config[name]}" for name in HOW)]),
             **{name: config.get(name) for name in PROVENANCE},
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)

@@ -91,13 +91,13 @@ class Maker:
 
     def options(self, cell: Cell) -> list[str]:
         """`train` and everything but the seed and the folder."""
-        return [*self.asked(cell), "--device", self.device]
+        how = ["--device", self.device, "--engine", self.engine, "--matmul", self.matmul]
+        return [*self.asked(cell), *how]
 
     def asked(self, cell: Cell) -> list[str]:
-        """The same without the device: a finished run knows its own, and may be measured on another."""
+        """The same without device, engine and precision: a finished run knows its own, whatever it is measured with."""
         every = max(cell.total_steps // self.grid.evaluations, 1)
-        named = {"env": cell.env, "total-steps": cell.total_steps, "eval-every": every}
-        named |= {"engine": self.engine, "preset": cell.entry.preset, "matmul": self.matmul}
+        named = {"env": cell.env, "total-steps": cell.total_steps, "eval-every": every, "preset": cell.entry.preset}
         words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
         return ["train", cell.entry.algo, *words, *written(cell.entry.algo, cell.entry.hyperparameters)]
 

@@ -91,14 +91,17 @@ def test_a_grid_is_trained_and_kept_with_the_command_of_each_run_and_what_fails_
     assert "0 of 2 done, 1 failed, 1 to be measured" in capsys.readouterr().out
 
 
+BEGAN = "--device cuda --engine gymnasium --matmul highest"
+
+
 def test_what_a_gpu_began_is_measured_without_one(tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "result.json"
-    assert main(train_command(run)) == 0
+    assert main(train_command(run, engine="gymnasium")) == 0
     measure = Measure(run, file, label="", preset="auto", changed="{}", command="minerva train ppo", episodes=2)
     as_if_on_a_gpu(run, checkpoint=False)
     measure.write()
     kept = json.loads(file.read_text())
-    assert (kept["device"], kept["command"]) == ("NVIDIA H200, then cpu", "minerva train ppo --device cuda")
+    assert (kept["device"], kept["command"]) == ("NVIDIA H200, then cpu", f"minerva train ppo {BEGAN}")
     as_if_on_a_gpu(run, config=False)
     measure.write()
     assert json.loads(file.read_text())["device"] == "NVIDIA H200"
