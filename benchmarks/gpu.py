@@ -18,9 +18,9 @@ import tyro
 
 import minerva
 from minerva.compute.compiled import MatmulPrecision, matmul_precision
+from minerva.loop.stacking import Stack
 from minerva.runs.folder import provenance
 from minerva.trainers.mpo.agent import MPOAgent
-from minerva.trainers.stack import Stack
 
 OBS, ACT, STATES = 17, 6, 256
 """HalfCheetah's sizes."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed.race import spread
+from minerva.compute.ranks import Processes, launched
+from minerva.loop.stacking import Stack
 from minerva.trainers.registry import agent_class, config_class
-from minerva.trainers.stack import Stack
-from minerva.utils.processes import Processes, launched
 
 OBS, ACTIONS = 17, 6
 """Those of HalfCheetah."""

@@ -29,7 +29,7 @@ def measure(algo: str, env: str, actors: int) -> float:
     """Steps per second of a run, from the end of its first quarter to its last report."""
     import torch
 
-    from minerva.cluster.actors import ray_blocks
+    from minerva.lab.cluster.actors import ray_blocks
     from minerva.trainers.registry import config_class, trainer_class
 
     torch.set_num_threads(1)

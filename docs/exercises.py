@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minerva.envs.normalize import RewardNorm
+from minerva.data.normalizers import RewardNorm, RunningNorm
 from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics
 from minerva.trainers.mpo import losses as mpo
 from minerva.trainers.mpo.agent import MPOAgent
@@ -21,7 +21,6 @@ from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.vmpo import losses as vmpo
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import selection_size
-from minerva.utils.running_norm import RunningNorm
 
 STEPS, ENVS, BATCH, SAMPLES, ACT, OBS, ATOMS, ROWS, PARAMETERS = 11, 4, 7, 5, 3, 6, 13, 17, 19
 

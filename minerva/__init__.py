@@ -9,6 +9,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minerva.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from minerva.api import evaluate as evaluate
     from minerva.api import train as train
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from minerva.trainers.vmpo.agent import VMPOAgent as VMPOAgent
     from minerva.trainers.vmpo.config import VMPOConfig as VMPOConfig
     from minerva.trainers.vmpo.trainer import VMPOTrainer as VMPOTrainer
-
-__version__ = "0.1.0"
 
 # Imported when first used: acting with a trained policy needs no simulator, and `minerva --help` no torch.
 _HOMES = {

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from minerva.compute.ranks import ALONE, Processes
 from minerva.config import Config
-from minerva.envs.envpool import obstacle
+from minerva.envs.engines.envpool import obstacle
 from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.vector import EngineName, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
+from minerva.loop.population import Population
 from minerva.policy import load_policy
 from minerva.presets import preset_for
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
-from minerva.trainers.population import Population
 from minerva.trainers.registry import agent_class, config_class, trainer_class
-from minerva.utils.processes import ALONE, Processes
 
 logger = logging.getLogger("minerva")
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from minerva.config import LayerSizes
+from minerva.data.normalizers import RunningNorm
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
-from minerva.utils.running_norm import RunningNorm
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 

@@ -10,8 +10,8 @@ import numpy as np
 from minerva.errors import CheckpointError, MinervaError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
+from minerva.spec import to_bounds
 from minerva.trainers.registry import agent_class, config_class
-from minerva.utils.scaling import to_bounds
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tiny_runs import BATCH, PPO, SETTINGS, training_steps
 
+from minerva.loop.population import Population
 from minerva.runs.metrics import read_rows
-from minerva.trainers.population import Population
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.utils import wandb_utils
 from minerva.utils.wandb_utils import log_wandb, wandb_run

@@ -22,7 +22,7 @@ import tyro
 from rich.console import Console
 
 from benchmarks.speed.race import Entry, race, spread
-from minerva.envs.envpool import cores, obstacle
+from minerva.envs.engines.envpool import cores, obstacle
 from minerva.runs.folder import provenance
 
 CONTESTANTS = "benchmarks.speed.contestants"

@@ -44,7 +44,7 @@ def minerva_ppo(
     threads: int | None = None,
 ) -> None:
     """`threads` are EnvPool's; None: as many as there are cores."""
-    from minerva.envs.envpool import THREADS
+    from minerva.envs.engines.envpool import THREADS
     from minerva.envs.vector import Joined
     from minerva.trainers.ppo.trainer import PPOTrainer
 
@@ -190,7 +190,7 @@ def vmpo_update(compile: Any, gate: Gate) -> None:
 
 def _learn(agent: Any, data: Any, compile: Any, gate: Gate) -> None:
     """One update after another on the same data, the metrics fetched every tenth time."""
-    from minerva.trainers.stack import Stack
+    from minerva.loop.stacking import Stack
 
     stack = Stack([agent], compile, EVER)
     hyper = stack.hyper()

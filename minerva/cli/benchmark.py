@@ -10,17 +10,17 @@ import tyro
 from rich.console import Console
 
 from minerva.api import tuned
-from minerva.benchmark.board import Board
-from minerva.benchmark.files import Files
-from minerva.benchmark.grid import Cell, Grid, make_grid, read_grid
-from minerva.benchmark.local import LocalExecutor
-from minerva.benchmark.schedule import Schedule
-from minerva.benchmark.tasks import Executor, Maker
 from minerva.compute.compiled import MatmulPrecision
-from minerva.envs.envpool import cores
+from minerva.envs.engines.envpool import cores
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
-from minerva.trainers.base import usable_device
+from minerva.lab.benchmark.board import Board
+from minerva.lab.benchmark.files import Files
+from minerva.lab.benchmark.grid import Cell, Grid, make_grid, read_grid
+from minerva.lab.benchmark.local import LocalExecutor
+from minerva.lab.benchmark.schedule import Schedule
+from minerva.lab.benchmark.tasks import Executor, Maker
+from minerva.loop.trainer import usable_device
 from minerva.trainers.registry import config_class
 
 FAILED, UNFINISHED = 1, 3
@@ -108,7 +108,7 @@ class Benchmark:
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs is {self.jobs}: it must be at least 1.")
         if self.executor == "ray":
-            from minerva.cluster.executor import RayExecutor  # an extra, imported by nothing else
+            from minerva.lab.cluster.executor import RayExecutor  # an extra, imported by nothing else
 
             return RayExecutor(files, self.address, self.jobs, self.device != "cpu")
         if self.address is not None:

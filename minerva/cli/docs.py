@@ -13,12 +13,12 @@ from typing import Any, Literal
 import tyro
 import yaml
 
-from minerva.analysis.comparison import Task, entry_title
-from minerva.analysis.hyperparameters import hyperparameter_page
-from minerva.analysis.results_page import Row, Section, results_page
-from minerva.benchmark.files import Files
-from minerva.benchmark.grid import Cell, read_grid
 from minerva.errors import ConfigError, TrainingError
+from minerva.lab.analysis.comparison import Task, entry_title
+from minerva.lab.analysis.hyperparameters import hyperparameter_page
+from minerva.lab.analysis.results_page import Row, Section, results_page
+from minerva.lab.benchmark.files import Files
+from minerva.lab.benchmark.grid import Cell, read_grid
 from minerva.trainers.registry import PREFIXES
 
 LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}

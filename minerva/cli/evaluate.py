@@ -7,9 +7,9 @@ from typing import Any
 import tyro
 from rich.console import Console
 
-from minerva.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.api import evaluate
 from minerva.envs.vector import EngineName
+from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ class ExportPolicy:
 
     def run(self) -> int:
         """Export and say where it lies. Exit code 0, or 3 if a signal came: then nothing is left behind."""
-        from minerva.export.folder import export  # torch's exporter takes a second to import
-        from minerva.export.graph import OBSERVATIONS, TOLERANCE
+        from minerva.lab.export.folder import export  # torch's exporter takes a second to import
+        from minerva.lab.export.graph import OBSERVATIONS, TOLERANCE
 
         console = Console(highlight=False)
         try:

@@ -6,11 +6,11 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from minerva.analysis.comparison import compare
-from minerva.analysis.records import read_records
-from minerva.analysis.report import page
-from minerva.analysis.tables import latex, markdown
 from minerva.errors import ConfigError
+from minerva.lab.analysis.comparison import compare
+from minerva.lab.analysis.records import read_records
+from minerva.lab.analysis.report import page
+from minerva.lab.analysis.tables import latex, markdown
 from minerva.runs.folder import write_whole
 
 

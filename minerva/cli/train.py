@@ -20,6 +20,7 @@ from rich.table import Table
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
+from minerva.compute.ranks import Processes, launched
 from minerva.config import Config, checked, nearest
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.errors import ConfigError, RunError
@@ -29,7 +30,6 @@ from minerva.runs.run import Result
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import PREFIXES, config_class
-from minerva.utils.processes import Processes, launched
 
 DEFAULT_ENV = "Pendulum-v1"
 
@@ -158,7 +158,7 @@ def _stepped_by(algo: str, config: Config, options: RunOptions, processes: Proce
         return options.engine
     if processes.count > 1:
         raise ConfigError("Actors belong to one learner: start them without torchrun.")
-    from minerva.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
+    from minerva.lab.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
 
     return ray_blocks(algo, config, options.env, options.actors, options.engine, options.address)
 
@@ -336,6 +336,6 @@ def _command(name: str) -> str:
 def _draw(folder: RunFolder, title: str, random_return: float) -> None:
     if folder.curve.exists():
         return  # a run that was finished before is left as it is
-    from minerva.analysis.curve import learning_curve  # matplotlib takes a second to import
+    from minerva.lab.analysis.curve import learning_curve  # matplotlib takes a second to import
 
     learning_curve(folder, title, random_return)

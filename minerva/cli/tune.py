@@ -9,15 +9,15 @@ import tyro
 from rich.console import Console
 
 from minerva.api import tuned
-from minerva.cluster.space import space
-from minerva.cluster.tuning import Search, preset_file
+from minerva.compute.seeding import parse_seeds
 from minerva.envs.ids import check_id
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
+from minerva.lab.cluster.space import space
+from minerva.lab.cluster.tuning import Search, preset_file
 from minerva.presets import preset_for
 from minerva.runs.folder import write_whole
 from minerva.trainers.registry import config_class
-from minerva.utils.seeding import parse_seeds
 
 
 @dataclass(frozen=True)

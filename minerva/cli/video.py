@@ -8,9 +8,9 @@ import tyro
 from rich.console import Console
 from rich.status import Status
 
-from minerva.analysis.video import Progress, VideoSettings, record
 from minerva.cli.which import Which
 from minerva.errors import ConfigError
+from minerva.lab.analysis.video import Progress, VideoSettings, record
 from minerva.runs.signals import raised_signals
 
 STOPPED = 3

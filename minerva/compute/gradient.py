@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch
 
-from minerva.utils.tree import Tree, detached
+from minerva.compute.tree import Tree, detached
 
 Loss = Callable[..., tuple[Tensor, Tree]]
 

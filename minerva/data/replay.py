@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.seeding import generator, go_on
+from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.seeding import generator, go_on
-from minerva.utils.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

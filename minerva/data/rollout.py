@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.utils.tree import Tree
+from minerva.compute.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

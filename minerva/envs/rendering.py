@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.headless import choose_way
 from minerva.envs.ids import EnvLike, env_name, factory, is_dm_control
-from minerva.envs.vector import GymnasiumEngine
 from minerva.errors import EnvError
-from minerva.utils.scaling import Array, to_bounds
+from minerva.spec import Array, to_bounds
 
 DRAWN_BY_MUJOCO = "gymnasium.envs.mujoco"
 DRAWN_OTHERWISE = ("gymnasium.envs.classic_control", "gymnasium.envs.box2d")

@@ -16,9 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
-from minerva.utils.tree import Tree
 
 FORMAT = 2
 KEY, DIGEST = "minerva", "sha256"

@@ -10,15 +10,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from minerva.compute.ranks import Processes
+from minerva.compute.seeding import global_generators, set_global_generators
+from minerva.compute.tree import Tree
 from minerva.envs.vector import Episode
 from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.run_group import Together
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import Rows
-from minerva.runs.together import Together
 from minerva.runs.trainable import Trainable
-from minerva.utils.processes import Processes
-from minerva.utils.seeding import global_generators, set_global_generators
-from minerva.utils.tree import Tree
 
 BEGIN: Final = "begin"
 GO_ON: Final = "go on"

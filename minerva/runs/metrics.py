@@ -17,7 +17,7 @@ from minerva.errors import TrainingError
 from minerva.runs import files
 from minerva.runs.events import NAME, EventsFile
 from minerva.runs.folder import RunFolder
-from minerva.runs.layout import custom_scalars
+from minerva.runs.tensorboard_layout import custom_scalars
 from minerva.utils.wandb_utils import log_wandb
 
 logger = logging.getLogger("minerva")

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
 
-from minerva.runs.glance import Glance
-from minerva.runs.live import drawn
+from minerva.runs.status import Glance
+from minerva.runs.terminal import drawn
 
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_PICTURES = 0.25

@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 
 from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precision
+from minerva.compute.seeding import global_generators, set_global_generators
+from minerva.compute.tree import Tree
 from minerva.config import checked
 from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
@@ -22,14 +24,12 @@ from minerva.evaluation import EvaluationInterruptedError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
-from minerva.runs.glance import Glance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
 from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
+from minerva.runs.status import Glance
 from minerva.runs.store import CheckpointStore, Found
 from minerva.runs.trainable import Trainable
-from minerva.utils.seeding import global_generators, set_global_generators
-from minerva.utils.tree import Tree
 from minerva.utils.wandb_utils import wandb_run
 
 EVALUATIONS = 20

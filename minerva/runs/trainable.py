@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minerva.compute.tree import Tree
 from minerva.evaluation import Evaluator
-from minerva.runs.glance import Glance
+from minerva.runs.status import Glance
 from minerva.runs.store import Rows
-from minerva.utils.tree import Tree
 
 
 class Trainable(Protocol):

@@ -26,11 +26,11 @@ from tiny_runs import (
 
 from minerva.cli.main import main
 from minerva.cli.train import RunOptions
+from minerva.loop.stacking import Stack
 from minerva.presets import presets
 from minerva.runs import progress
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.trainers.registry import PREFIXES, config_class
-from minerva.trainers.stack import Stack
 
 # --- train ----------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from minerva.compute.compiled import PAYS_FROM, _ForCPU, compiled, options_for
 from minerva.errors import TrainingError
 from minerva.formulas.gaussian import gaussian_kl_std
 from minerva.formulas.lagrange import inverse_positive, positive
+from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.trainers.stack import Stack
 
 
 def double(x: torch.Tensor) -> torch.Tensor:

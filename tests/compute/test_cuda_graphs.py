@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.compute.captured import InPlace
-from minerva.trainers.agent import Agent
+from minerva.compute.cuda_graph import InPlace
+from minerva.compute.tree import leaves
+from minerva.loop.agent import Agent
+from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.trainers.stack import Stack
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.utils.tree import leaves
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.gradient import gradient, transformed
-from minerva.utils.tree import Tree
+from minerva.compute.tree import Tree
 
 PARAMETERS = torch.linspace(-1, 1, 7, dtype=torch.float64)
 INPUTS = torch.linspace(0.5, 2, 7, dtype=torch.float64)

@@ -8,13 +8,13 @@ import torch
 from probe_envs import Counter, Ending, Listener, Makes, keep_what_is_learned, rows
 from torch import Tensor
 
+from minerva.compute.tree import Tree
 from minerva.data.rollout import Rollout
 from minerva.envs.vector import Episode, make_vector
-from minerva.trainers.on_policy import collect
+from minerva.loop.on_policy import collect
+from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.trainer import PPOTrainer
-from minerva.trainers.stack import Stack
-from minerva.utils.tree import Tree
 
 CPU = torch.device("cpu")
 SCRIPTS = {

@@ -20,7 +20,7 @@ import pytest
 from tiny_runs import FinishedRun
 
 from minerva.cli.main import _parse, main
-from minerva.export.folder import EXAMPLE_SOURCE
+from minerva.lab.export.folder import EXAMPLE_SOURCE
 
 REPOSITORY = Path(__file__).parents[2]
 GUIDES = sorted((REPOSITORY / "docs" / "guides").glob("*.md"))
@@ -47,18 +47,18 @@ ELSEWHERE = {
     "python -m mathdoc check PACKAGE": "tests/mathdoc/test_mathdoc_foreign.py",
     "python -m mathdoc build PACKAGE OUT": "tests/mathdoc/test_mathdoc_foreign.py",
     "minerva docs results": "tests/docs/test_results_page.py",
-    "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/cluster/test_ray_grid.py",
+    "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/lab/cluster/test_ray_grid.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",
     "sbatch --nodes=4 --cpus-per-task=32 benchmarks/slurm.sh benchmarks/grids/gym_3m.toml": "test_slurm.py there",
     (
         "torchrun --nproc-per-node 4 -m minerva train vmpo --env Humanoid-v5 --num-envs 64 --device cuda"
-    ): "tests/trainers/test_data_parallel.py",
+    ): "tests/loop/test_data_parallel.py",
     (
         "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29500 "
         "-m minerva train ppo --device cuda ..."
-    ): "tests/trainers/test_data_parallel.py",
-    "minerva train mpo --env Humanoid-v5 --num-envs 64 --actors 16 --address 10.0.0.5:6379": "tests/cluster",
-    "minerva tune ppo --env Hopper-v5 --total-steps 300000 --trials 40": "tests/cluster/test_ray_tune.py",
+    ): "tests/loop/test_data_parallel.py",
+    "minerva train mpo --env Humanoid-v5 --num-envs 64 --actors 16 --address 10.0.0.5:6379": "tests/lab/cluster",
+    "minerva tune ppo --env Hopper-v5 --total-steps 300000 --trials 40": "tests/lab/cluster/test_ray_tune.py",
     "minerva tune vmpo --env Hopper-v5 --search policy_lr epsilon_mu=0.005:0.1 num_envs=16,32,64": "the same",
 }
 """Of these, Minerva's own are read by its parser at least."""

@@ -17,7 +17,7 @@ from probe_envs import Endless
 
 import minerva
 from minerva.cli.main import main
-from minerva.envs import envpool as engine
+from minerva.envs.engines import envpool as engine
 from minerva.envs.vector import make_vector
 from minerva.errors import ConfigError, EnvError, RunError
 from minerva.runs.checkpoint import load_checkpoint

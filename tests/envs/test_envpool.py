@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from minerva.envs import envpool as engine
-from minerva.envs.envpool import GYMNASIUM_TASKS, IN_NAME_ONLY, EnvPoolEngine
+from minerva.envs.engines import envpool as engine
+from minerva.envs.engines.envpool import GYMNASIUM_TASKS, IN_NAME_ONLY, EnvPoolEngine
 from minerva.envs.ids import known_ids
 from minerva.envs.vector import VectorEnv, make_vector
 

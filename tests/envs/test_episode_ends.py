@@ -17,10 +17,10 @@ from torch import Tensor
 from minerva.data.rollout import Rollout
 from minerva.envs.vector import make_vector
 from minerva.formulas.returns import td_errors
-from minerva.trainers.on_policy import collect
+from minerva.loop.on_policy import collect
+from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.trainers.stack import Stack
 
 GAMMA, LAMBDA = 0.9, 0.8
 STEPS = 6

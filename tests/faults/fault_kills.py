@@ -11,7 +11,7 @@ from typing import Any
 from fault_runs import Case, Child, Outcome, Reference, dying_at, finished_like, reference, train
 from fault_tasks import TASKS
 
-from minerva.envs import processes
+from minerva.envs.engines import subprocesses as processes
 from minerva.runs.folder import RunFolder
 
 ALGOS = list(TASKS)

@@ -15,7 +15,7 @@ import fault_envs
 import torch
 from fault_tasks import TASKS, differing, outcome
 
-import minerva.analysis.curve  # noqa: F401  slow to import, and every run ends with it
+import minerva.lab.analysis.curve  # noqa: F401  slow to import, and every run ends with it
 from minerva.cli.main import main
 from minerva.runs import files
 

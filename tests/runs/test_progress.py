@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from minerva.runs import progress
-from minerva.runs.glance import Glance
 from minerva.runs.progress import ProgressView
+from minerva.runs.status import Glance
 
 
 class Clock:

@@ -19,9 +19,9 @@ from minerva.envs.vector import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.glance import Glance
 from minerva.runs.metrics import read_rows
 from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.status import Glance
 
 
 class Script:

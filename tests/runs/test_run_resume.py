@@ -95,7 +95,7 @@ def start(command: list[str], pace: float) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "PACE": str(pace),
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(

@@ -14,22 +14,22 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from minerva.compute.captured import InPlace
+from minerva.compute.cuda_graph import InPlace
+from minerva.compute.flat import FlatParameters
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.seeding import generator, go_on, seeded
+from minerva.compute.tree import Tree, copy_, select
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import sampled_actions
+from minerva.loop.agent import Array, OffPolicyAgent, Rows, as_tensors, fetched
 from minerva.networks import Bound, Critic, DiagonalGaussianPolicy, LayerNormMLP, SmallInitLinear
-from minerva.trainers.agent import Array, OffPolicyAgent, Rows, as_tensors, fetched
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.duals import Duals
 from minerva.trainers.mpo.evaluate import Evaluation
 from minerva.trainers.mpo.heads import make_head
 from minerva.trainers.mpo.improve import Improvement
 from minerva.trainers.mpo.learner import Learner
-from minerva.utils.flat import FlatParameters
-from minerva.utils.optim import Optimizer
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.seeding import generator, go_on, seeded
-from minerva.utils.tree import Tree, copy_, select
 
 __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "SmallInitLinear"]
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from minerva.compute.optim import OptimizerType
 from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
 from minerva.errors import ConfigError
-from minerva.utils.optim import OptimizerType
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from minerva.compute.gradient import gradient
+from minerva.compute.tree import Tree
 from minerva.formulas.gaussian import gaussian_log_prob, sampled_actions
 from minerva.formulas.returns import n_step_sums, retrace, td_errors, trace_coefficients
 from minerva.trainers.mpo.learner import Learner, Rows
-from minerva.utils.tree import Tree
 
 
 class Evaluation:

@@ -1,7 +1,7 @@
 """What can go wrong with MPO's constraints without any loss showing it, and which setting mends it."""
 
-from minerva.runs.glance import Gauge, gauge
-from minerva.trainers.health import Rule
+from minerva.metrics import Rule
+from minerva.runs.status import Gauge, gauge
 from minerva.trainers.mpo.config import MPOConfig
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.gradient import gradient
+from minerva.compute.tree import Tree
 from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std
 from minerva.formulas.lagrange import floored, multiplier_loss, penalty, positive, solved_temperature
 from minerva.networks import LOG_STD_MIN
@@ -21,7 +22,6 @@ from minerva.trainers.mpo.losses import (
     weights_entropy,
     weights_kl,
 )
-from minerva.utils.tree import Tree
 
 
 class Improvement:

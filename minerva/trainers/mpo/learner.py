@@ -4,15 +4,15 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from minerva.compute.flat import FlatParameters
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.tree import Tree
 from minerva.formulas.gaussian import sampled_actions
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.networks import Critic, DiagonalGaussianPolicy
 from minerva.trainers.mpo.duals import Duals
 from minerva.trainers.mpo.heads import ScalarHead
-from minerva.utils.flat import FlatParameters
-from minerva.utils.optim import Optimizer
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.tree import Tree
 
 Rows = dict[str, Tensor]
 """Tensors by name."""

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from minerva.compute.ranks import ALONE, Processes
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.formulas.lagrange import positive
+from minerva.loop.off_policy import OffPolicyTrainer
+from minerva.metrics import Health
 from minerva.runs.folder import new_folder_name
-from minerva.runs.glance import Gauge
 from minerva.runs.run import Result
-from minerva.trainers.health import Health
+from minerva.runs.status import Gauge
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.health import gauges, rules
-from minerva.trainers.off_policy import OffPolicyTrainer
-from minerva.utils.processes import ALONE, Processes
 
 
 class MPOTrainer(OffPolicyTrainer):

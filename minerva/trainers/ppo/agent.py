@@ -11,13 +11,19 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from minerva.compute.captured import InPlace
+from minerva.compute.cuda_graph import InPlace
+from minerva.compute.flat import FlatParameters
 from minerva.compute.gradient import gradient, transformed
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.seeding import generator, go_on, seeded
+from minerva.compute.tree import Tree, copy_, select, take
+from minerva.data.normalizers import refreshed
 from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import discounted_returns, explained_variance, gae, normalize, td_errors
+from minerva.loop.agent import Agent, Array, Rows, as_tensors, fetched
 from minerva.networks import ActorCritic
-from minerva.trainers.agent import Agent, Array, Rows, as_tensors, fetched
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.losses import (
     approximate_kl,
@@ -27,12 +33,6 @@ from minerva.trainers.ppo.losses import (
     log_ratio,
     value_loss,
 )
-from minerva.utils.flat import FlatParameters
-from minerva.utils.optim import Optimizer
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.running_norm import refreshed
-from minerva.utils.seeding import generator, go_on, seeded
-from minerva.utils.tree import Tree, copy_, select, take
 
 ACTOR = "actor_mean."
 HYPER = ("gamma", "gae_lambda", "clip_ratio", "ent_coef", "vf_coef", "max_grad_norm")

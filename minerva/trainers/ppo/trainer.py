@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from minerva.compute.ranks import ALONE, Processes
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
+from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.networks import ActorCritic
-from minerva.runs.glance import Gauge, gauge
-from minerva.trainers.on_policy import OnPolicyTrainer
+from minerva.runs.status import Gauge, gauge
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.utils.processes import ALONE, Processes
 
 Agent = ActorCritic
 """The actor-critic network, under the name that CleanRL made familiar."""

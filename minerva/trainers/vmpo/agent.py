@@ -12,26 +12,26 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from minerva.compute.captured import InPlace
+from minerva.compute.cuda_graph import InPlace
+from minerva.compute.flat import FlatParameters
 from minerva.compute.gradient import gradient
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.seeding import generator, go_on, seeded
+from minerva.compute.tree import Tree, copy_, select
+from minerva.data.normalizers import RunningNorm, refreshed
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_entropy, sampled_actions
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import explained_variance, standardize
-from minerva.trainers.agent import Agent, Array, Rows, as_tensors, fetched
+from minerva.loop.agent import Agent, Array, Rows, as_tensors, fetched
 from minerva.trainers.vmpo.batch import completed, indices, minibatch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.duals import dual, multipliers_moved
 from minerva.trainers.vmpo.e_step import e_step
 from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, SquashedGaussianPolicy
 from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, spreads, value_loss, weighted_nll
-from minerva.utils.flat import FlatParameters
-from minerva.utils.optim import Optimizer
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.running_norm import RunningNorm, refreshed
-from minerva.utils.seeding import generator, go_on, seeded
-from minerva.utils.tree import Tree, copy_, select
 
 LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr", "anneal_bounds")
 """Fields of the config that belong to the trainer's loop."""

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.tree import take
 from minerva.errors import ConfigError
 from minerva.trainers.vmpo.config import VMPOConfig, selection_size
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.tree import take
 
 NEEDED = ("obs", "old_means", "old_log_stds", "returns", "advantages")
 OPTIONAL = ("actions", "actions_raw", "restarting_weights", "importance_weights")

@@ -7,11 +7,11 @@ The E-step's `rows` are `advantages`, `restarting` and `importance` weights, and
 from torch import Tensor
 
 from minerva.compute.gradient import gradient
+from minerva.compute.optim import Optimizer
+from minerva.compute.tree import Tree
 from minerva.formulas.lagrange import floored, inverse_positive, positive, scaled_multipliers, solved_temperature
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.losses import constraint_loss, log_partition, scores, temperature_loss, weights_kl
-from minerva.utils.optim import Optimizer
-from minerva.utils.tree import Tree
 
 Rows = dict[str, Tensor]
 

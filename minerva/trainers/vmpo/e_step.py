@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.tree import Tree
 from minerva.formulas.lagrange import positive
 from minerva.trainers.vmpo.config import VMPOConfig, selection_size
 from minerva.trainers.vmpo.duals import temperature_solved, temperature_step
 from minerva.trainers.vmpo.losses import centered, effective_sample_size, log_partition, scores, top_rows
-from minerva.utils.optim import Optimizer
-from minerva.utils.processes import ALONE, Processes
-from minerva.utils.tree import Tree
 
 Rows = dict[str, Tensor]
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from minerva.config import LayerSizes
+from minerva.data.normalizers import RunningNorm
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_log_prob, squash_log_slope, squashed, unsquashed
 from minerva.networks import LayerNormMLP, orthogonal_linear, tanh_layers
-from minerva.utils.running_norm import RunningNorm
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 

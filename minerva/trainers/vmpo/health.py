@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from minerva.runs.glance import Gauge, gauge
-from minerva.trainers.health import Rule
+from minerva.metrics import Rule
+from minerva.runs.status import Gauge, gauge
 from minerva.trainers.vmpo.config import VMPOConfig
 
 UNMOVED = 0.02

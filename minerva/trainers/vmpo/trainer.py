@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+from minerva.compute.ranks import ALONE, Processes
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
-from minerva.runs.glance import Gauge
-from minerva.trainers.health import Health
-from minerva.trainers.on_policy import OnPolicyTrainer
+from minerva.loop.on_policy import OnPolicyTrainer
+from minerva.metrics import Health
+from minerva.runs.status import Gauge
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import gauges, rules
-from minerva.utils.processes import ALONE, Processes
 
 
 class VMPOTrainer(OnPolicyTrainer):

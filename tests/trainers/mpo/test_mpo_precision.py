@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from minerva.compute.tree import leaves
 from minerva.trainers.mpo.agent import MPOAgent
-from minerva.utils.tree import leaves
 
 EPS = 2**-8
 """Half the distance of neighbouring bfloat16 numbers, relative to them."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from trees import leaves, stacked
 
+from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.agent import MPOAgent
-from minerva.trainers.stack import Stack
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]

@@ -14,8 +14,8 @@ from probe_envs import Counter, Ending, Lottery, Makes, rows
 
 import minerva
 from minerva.errors import ConfigError
+from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.trainer import MPOTrainer
-from minerva.trainers.stack import Stack
 
 ENDINGS = (Ending(4, True, False), Ending(3, False, True), Ending(5, True, True))
 SMALL: dict[str, Any] = {

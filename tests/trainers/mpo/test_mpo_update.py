@@ -13,8 +13,8 @@ from trees import leaves
 
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive
+from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.agent import MPOAgent
-from minerva.trainers.stack import Stack
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from minerva.compute.optim import Optimizer
+from minerva.compute.tree import Tree
 from minerva.formulas.lagrange import unconstrained
 from minerva.trainers.vmpo.config import VMPOConfig, selection_size
 from minerva.trainers.vmpo.duals import dual, dual_loss
 from minerva.trainers.vmpo.e_step import e_step
-from minerva.utils.optim import Optimizer
-from minerva.utils.tree import Tree
 
 ADAM = Optimizer("adam", 0.9)
 

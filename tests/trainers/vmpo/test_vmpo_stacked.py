@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from trees import leaves, stacked
 
+from minerva.compute.tree import Tree
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.utils.tree import Tree
 
 MakeAgent = Callable[..., VMPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]

@@ -1,0 +1,141 @@
+"""Small functions of tensors as calls of NumPy.
+
+To act with a network of 64x64 takes a dozen operations of a microsecond. PyTorch takes several microseconds to find out
+what each of them is to do, and a compiled function as long to look at its inputs. The function itself stays the one
+that is compiled and stacked elsewhere: it is traced, and what depends on its inputs is called in NumPy.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from minerva.compute.tree import Tree, leaves, mapped
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MULTIPLICATIONS, OF_A_VECTOR = 262_144, 9_216
+"""The largest products of matrices, and of a matrix with a vector, that OpenBLAS computes in the caller's thread."""
+
+
+class NotOnHostError(Exception):
+    """A function that is better left to PyTorch: the message says why."""
+
+
+class Call(NamedTuple):
+    """One operation: where its arguments lie, and where the result goes."""
+
+    function: Callable[..., Array]
+    arguments: tuple[int, ...]
+    result: int
+
+
+def _clamp(values: Array, low: Any = None, high: Any = None) -> Array:
+    values = values if low is None else np.maximum(values, low)
+    return values if high is None else np.minimum(values, high)
+
+
+def _addmm(bias: Array, rows: Array, weights: Array) -> Array:
+    product: Array = rows @ weights
+    product += bias
+    return product
+
+
+aten = torch.ops.aten
+OPERATIONS: dict[Any, Callable[..., Array]] = {
+    aten.add.Tensor: np.add,
+    aten.sub.Tensor: np.subtract,
+    aten.mul.Tensor: np.multiply,
+    aten.div.Tensor: np.divide,
+    aten.exp.default: np.exp,
+    aten.tanh.default: np.tanh,
+    aten.clamp.default: _clamp,
+    aten.clamp.Tensor: _clamp,
+    aten.addmm.default: _addmm,
+}
+
+
+class HostFunction:
+    """`function(state, *inputs) -> outputs by name`, for arrays of the shapes of `inputs`.
+
+    What depends on the state alone is computed by PyTorch, anew whenever a tensor of the state has been written to. A
+    module's parameter that is a view of the state has a count of writes of its own: after writing to one, `forget`.
+    """
+
+    def __init__(self, function: Callable[..., dict[str, torch.Tensor]], state: Tree, *inputs: torch.Tensor) -> None:
+        self._state = leaves(state)
+        count = len(self._state)
+
+        def flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            own = iter(tensors[:count])
+            return list(function(mapped(lambda _: next(own), state), *tensors[count:]).values())
+
+        self._module = make_fx(flat)(*self._state, *inputs)
+        self._nodes = list(self._module.graph.nodes)
+        self._slots = {node: slot for slot, node in enumerate(self._nodes)}
+        placeholders = [node for node in self._nodes if node.op == "placeholder"]
+        self._of_state, self._inputs = placeholders[:count], [self._slots[node] for node in placeholders[count:]]
+        moving = set(placeholders[count:])
+        for node in self._nodes:
+            if moving.intersection(node.all_input_nodes):
+                moving.add(node)
+        self._still = [node for node in self._nodes if node not in moving and node.op in ("call_function", "get_attr")]
+        self._values: list[Any] = [None] * len(self._nodes)
+        self._calls = [self._call(node) for node in self._nodes if node in moving and node.op == "call_function"]
+        names = function(state, *inputs)
+        self._outputs = dict(zip(names, (self._slots[node] for node in self._nodes[-1].args[0]), strict=True))
+        self._versions: list[int] = []
+
+    def __call__(self, *inputs: Array) -> dict[str, Array]:
+        """The outputs, in memory of their own."""
+        versions = [tensor._version for tensor in self._state]
+        if versions != self._versions:
+            self._refresh()
+            self._versions = versions
+        values = self._values
+        for slot, value in zip(self._inputs, inputs, strict=True):
+            values[slot] = value
+        for function, arguments, result in self._calls:
+            values[result] = function(*[values[slot] for slot in arguments])
+        return {name: values[slot] for name, slot in self._outputs.items()}
+
+    def forget(self) -> None:
+        """Compute everything anew at the next call, whoever may have written to the state."""
+        self._versions = []
+
+    @torch.no_grad()
+    def _refresh(self) -> None:
+        """Compute what depends on the state alone."""
+        known: dict[Node, Any] = dict(zip(self._of_state, self._state, strict=True))
+        for node in self._still:
+            if node.op == "get_attr":
+                known[node] = getattr(self._module, str(node.target))
+            else:
+                arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+                known[node] = node.target(*arguments, **options)  # type: ignore[operator]
+        for node, value in known.items():
+            self._values[self._slots[node]] = value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+    def _call(self, node: Node) -> Call:
+        """What NumPy has to do for a node."""
+        if node.target == aten._to_copy.default and list(node.kwargs) == ["dtype"]:
+            dtype = torch.zeros(0, dtype=node.kwargs["dtype"]).numpy().dtype  # type: ignore[arg-type]
+            return Call(lambda values: values.astype(dtype), (self._slots[node.args[0]],), self._slots[node])  # type: ignore[index]
+        if node.target not in OPERATIONS or node.kwargs:
+            raise NotOnHostError(f"{node.target} is not among the operations that are known here")
+        if node.target == aten.addmm.default:
+            rows, inner = node.args[1].meta["val"].shape  # type: ignore[union-attr]
+            multiplications = rows * inner * node.meta["val"].shape[-1]
+            if multiplications > (MULTIPLICATIONS if rows > 1 else OF_A_VECTOR):
+                raise NotOnHostError(f"a product of {multiplications} multiplications is large enough for PyTorch")
+        return Call(OPERATIONS[node.target], tuple(self._place(value) for value in node.args), self._slots[node])
+
+    def _place(self, value: Any) -> int:
+        """Where an argument lies; numbers get a place of their own."""
+        if isinstance(value, Node):
+            return self._slots[value]
+        self._values.append(value)
+        return len(self._values) - 1

@@ -1,0 +1,106 @@
+"""Normalisers of observations and rewards: running moments in float64, saved with the weights."""
+
+import torch
+from torch import Tensor, nn
+
+from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.tree import Tree, copy_
+from minerva.formulas.returns import discounted_sums
+from minerva.formulas.statistics import merge_moments
+
+CLIP = 10.0
+EPS = 1e-8
+
+
+def refreshed(statistics: dict[str, Tensor], rows: Tensor, processes: Processes = ALONE) -> dict[str, Tensor]:
+    """A normaliser's statistics after seeing the `rows` [n, D] of all processes too; none stay none."""
+    if not statistics:
+        return statistics
+    seen = rows.double()
+    mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
+    for batch_mean, batch_var in processes.each(seen.mean(0), seen.var(0, correction=0)):
+        mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, seen.shape[0])
+    return {"mean": mean, "var": var, "count": count}
+
+
+class RunningNorm(nn.Module):
+    """Shifts and scales each dimension to zero mean and unit variance, then clips.
+
+    `forward` only normalises; `update_stats` learns. Between two calls of `update_stats` the same input gives
+    the same output, so a policy's probabilities do not drift while it is being updated.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, dim: int, clip: float = 10.0, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.clip = clip
+        self.eps = eps
+        self.register_buffer("mean", torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised and clipped, in the dtype of `x`.  [..., D] -> [..., D]"""
+        # LaTeX: \hat{s}_j = \operatorname{clip}(\frac{s_j - \mu_j}{\sqrt{v_j + \varepsilon_0}}, -c, c)
+        normalized = torch.clamp((x - self.mean) / torch.sqrt(self.var + self.eps), -self.clip, self.clip)
+        return normalized.to(x.dtype)
+
+    @torch.no_grad()
+    def update_stats(self, x: Tensor) -> None:
+        """Learn from the rows of `x` [..., D]."""
+        statistics = dict(self.named_buffers())
+        for name, value in refreshed(statistics, x.reshape(-1, self.mean.shape[0])).items():
+            statistics[name].copy_(value)
+
+    def move(self, statistics: dict[str, Tensor]) -> None:
+        """Keep the statistics in these tensors, which hold the same numbers, from now on."""
+        for name, value in statistics.items():
+            setattr(self, name, value)
+
+
+class RewardNorm:
+    """Divides rewards by the running standard deviation of the discounted return, then clips to ±10.
+
+    Works on whole rollouts. The running return starts anew after every episode, also one cut by a time limit.
+    """
+
+    def __init__(self, num_envs: int, gamma: float, device: torch.device | None = None) -> None:
+        self.state = {
+            "running": torch.zeros(num_envs, dtype=torch.float64, device=device),
+            "mean": torch.zeros((), dtype=torch.float64, device=device),
+            "var": torch.ones((), dtype=torch.float64, device=device),
+            "count": torch.zeros((), dtype=torch.float64, device=device),
+            "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
+        }
+
+    def __call__(self, rewards: Tensor, dones: Tensor) -> Tensor:
+        """Learn from a rollout's rewards [T, E] and return them scaled."""
+        state, scaled = self.scaled(self.state, rewards, dones)
+        copy_(self.state, state)
+        return scaled
+
+    @staticmethod
+    def scaled(state: Tree, rewards: Tensor, dones: Tensor, processes: Processes = ALONE) -> tuple[Tree, Tensor]:
+        """The state after learning from the rewards [T, E] of all processes' rollouts, and the own ones scaled."""
+        sums, running = discounted_sums(rewards.double(), dones.double(), state["running"], state["gamma"])
+        before = {name: state[name] for name in ("mean", "var", "count")}
+        statistics = refreshed(before, sums.reshape(-1), processes)
+        variance = statistics["var"]
+        # LaTeX: \tilde{r}_t = \operatorname{clip}(\frac{r_t}{\sqrt{v + \varepsilon_0}}, -c, c)
+        scaled = torch.clamp(rewards / torch.sqrt(variance + EPS), -CLIP, CLIP)
+        return {**state, **statistics, "running": running}, scaled.to(rewards.dtype)
+
+    def move(self, state: Tree) -> None:
+        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        self.state = state
+
+    def state_dict(self) -> Tree:
+        """Statistics and the returns under way."""
+        return {name: value for name, value in self.state.items() if name != "gamma"}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Take over a state made by `state_dict`."""
+        copy_(self.state, state)

@@ -1,0 +1,177 @@
+"""EnvPool: tasks of gymnasium and dm_control, stepped by C++ threads.
+
+gymnasium's environment stays the definition of a task: what is observed, in which order, and the actions' bounds are
+read from one copy of it, and EnvPool's task of the same name has to fit.
+"""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from minerva.envs.ids import DM_CONTROL, EnvLike, env_name, factory, is_dm_control
+from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.spaces import prepared
+from minerva.errors import EnvError
+from minerva.spec import Array
+
+GYMNASIUM_TASKS = (
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5"),
+    *("InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
+    *("Pendulum-v1", "MountainCarContinuous-v0"),
+)
+"""gymnasium's tasks that are the same in EnvPool; its v4 ones, for example, observe forces that gymnasium's do not."""
+
+IN_NAME_ONLY = (
+    *("dm_control/lqr/lqr_2_1", "dm_control/lqr/lqr_6_2"),
+    *("dm_control/cartpole/two_poles", "dm_control/cartpole/three_poles"),
+)
+"""EnvPool's lqr ends, with other springs in each environment; its second and third poles start all but straight."""
+
+NO_LIMIT = 2**31 - 1
+"""For EnvPool's own time limit, under which a termination in an episode's last step would read as a truncation."""
+
+SEEDS = 2**31
+"""EnvPool's seeds lie below."""
+
+THREADS = "MINERVA_ENV_THREADS"
+"""Environment variable: the most threads that environments are stepped by. Without it, as many as there are cores."""
+
+
+def obstacle(env: EnvLike) -> str | None:
+    """What keeps EnvPool from stepping this environment here, with the fix if there is one; None if nothing does."""
+    if not isinstance(env, str):
+        return f"EnvPool steps what is given by id, and {env_name(env)} is given as an object"
+    if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
+        return f"EnvPool does not have {env}"
+    if importlib.util.find_spec("envpool") is None:
+        return "EnvPool is not installed: pip install -e '.[envpool]'"
+    try:
+        envpool = _envpool()
+        if _task(env) not in envpool.list_all_envs():
+            return f"EnvPool does not have {env}"
+        envpool.make_spec(_task(env))  # loads the task's simulator
+    except ImportError as error:
+        return f"EnvPool cannot be loaded ({error}): on Debian, apt-get install libegl1 libgl1 libopengl0"
+    return None
+
+
+class EnvPoolEngine:
+    """EnvPool's threads behind the `Engine` protocol: one for each environment, as far as there are cores.
+
+    EnvPool by itself resets an environment on the step after its end. It never comes to that here, because an ended
+    environment is reset before it is stepped again.
+    """
+
+    name: Final = "envpool"
+
+    def __init__(self, env: EnvLike, num_envs: int, share: int = 1) -> None:
+        found = obstacle(env)
+        if found is not None or not isinstance(env, str):
+            raise EnvError(f"The engine envpool cannot be used: {found}. The engine gymnasium steps everything.")
+        self._envpool, self._task = _envpool(), _task(env)
+        route_warnings()
+        reference = factory(env)()
+        actions: Any = prepared(reference, env).action_space
+        self._entries = _entries(reference.observation_space)
+        reference.close()
+        self.num_envs = num_envs
+        self._threads = min(cores(), -(-2 * cores() // share))  # twice its share: pools are not busy all the time
+        self.obs_dim = sum(size for _, size in self._entries)
+        self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)
+        self._take(self._envpool.make_spec(self._task))
+        self._ids = np.arange(num_envs, dtype=np.int32)
+        self._obs: Array = np.zeros((num_envs, self.obs_dim), np.float32)
+        self._pool: Any = None
+
+    def _take(self, spec: Any) -> None:
+        """What EnvPool says of its task; an EnvError if it is not the reference's."""
+        arrays, actions = spec.state_array_spec, spec.action_array_spec["action"]
+        sizes = {name: int(np.prod(array.shape)) for name, array in arrays.items()}
+        low, high = np.float64(actions.minimum), np.float64(actions.maximum)
+        same_bounds = np.allclose(low, self.action_low) and np.allclose(high, self.action_high)
+        if not same_bounds or any(sizes.get(name) != size for name, size in self._entries):
+            raise EnvError(f"EnvPool's {self._task} has other observations or actions: use the engine gymnasium.")
+        self._index = {name: i for i, name in enumerate(arrays)}
+        self._action_dtype = actions.dtype
+        self._limit: int = spec.config.max_episode_steps
+
+    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
+        """See `Engine`. EnvPool takes seeds when a pool is made, so new seeds are a new pool."""
+        if mask is None:
+            self._pool = self._envpool.make_gymnasium(
+                self._task,
+                num_envs=self.num_envs,
+                num_threads=min(self.num_envs, self._threads),
+                seed=[int(seed or 0) % SEEDS for seed in seeds],
+                max_episode_steps=NO_LIMIT,
+            )
+            mask = np.ones(self.num_envs, np.bool_)
+        self._pool._reset(self._ids[mask])
+        obs = self._obs.copy()  # rows that were handed out stay as they are
+        obs[mask] = self._flat(self._pool._recv())
+        self._obs = obs
+        return obs
+
+    def send(self, actions: Array) -> None:
+        """See `Engine`. The environments step while the caller does something else."""
+        # what EnvPool's own `send` and `recv` wrap, at a cost near that of a step of HalfCheetah
+        self._pool._send([self._ids, self._ids, actions.astype(self._action_dtype)])
+
+    def recv(self) -> tuple[Array, Array, Array, Array]:
+        """See `Engine`. Rows come back in the order in which they were sent."""
+        state = self._pool._recv()
+        self._obs = self._flat(state)
+        rewards, terminated = state[self._index["reward"]], state[self._index["done"]]
+        truncated = state[self._index["elapsed_step"]] >= self._limit
+        return self._obs, rewards.astype(np.float64), terminated, truncated
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._pool = None
+
+    def _flat(self, state: list[Array]) -> Array:
+        """The observations of a state, as gymnasium flattens them.  -> [E, O]"""
+        entries = [state[self._index[name]].reshape(-1, size) for name, size in self._entries]
+        return np.concatenate(entries, axis=1, dtype=np.float32, casting="same_kind")
+
+
+def _envpool() -> Any:
+    """The package. Its import leaves settings for matplotlib in the environment, which are taken back."""
+    before = dict(os.environ)
+    try:
+        return importlib.import_module("envpool")
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _task(env_id: str) -> str:
+    """EnvPool's name of a task: dm_control/ball_in_cup/catch is BallInCupCatch-v1."""
+    if not is_dm_control(env_id):
+        return env_id
+    words = env_id.removeprefix(DM_CONTROL).replace("/", "_").split("_")
+    return "".join(word[:1].upper() + word[1:] for word in words) + "-v1"
+
+
+def _entries(space: gym.Space[Any]) -> list[tuple[str, int]]:
+    """EnvPool's name and the size of each entry of an observation, in the order in which gymnasium flattens them.
+
+    EnvPool keeps the order of dm_control's code, and shows all tasks of a domain what one of them observes.
+    """
+    if isinstance(space, spaces.Dict):
+        return [(f"obs:{name}", spaces.flatdim(part)) for name, part in space.spaces.items()]
+    return [("obs", spaces.flatdim(space))]
+
+
+def cores() -> int:
+    """How many cores this process may use, or was told to."""
+    told = os.environ.get(THREADS, "")
+    if told.isdigit():
+        return max(int(told), 1)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

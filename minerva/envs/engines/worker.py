@@ -1,0 +1,53 @@
+"""A process that steps environments for another: `python -m minerva.envs.engines.worker HANDLE PARENT`."""
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from minerva.envs.engines.gymnasium import GymnasiumEngine
+from minerva.envs.snapshot import NoSnapshotError
+
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
+
+
+def main(handle: int, parent: int) -> None:
+    """Answer calls until the other end is closed. What a signal means, the parent decides."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":  # elsewhere the end of the connection is noticed, after the step under way
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    with contextlib.suppress(EOFError, ConnectionError):  # the other end is closed: nobody wants an answer any more
+        _serve(Connection(handle))
+
+
+def _serve(connection: Any) -> None:
+    engine: Any = None
+    while True:
+        name, arguments = pickle.loads(connection.recv_bytes())
+        try:
+            if name == "make":
+                engine, answer = GymnasiumEngine(*arguments), None
+            elif name == "step":
+                engine.send(*arguments)
+                answer = engine.recv()
+            else:
+                answer = getattr(engine, name)(*arguments)
+            reply = ("done", answer)
+        except NoSnapshotError as reason:
+            reply = ("no snapshot", str(reason))
+        except Exception:  # whatever an environment raises, the parent is told
+            reply = ("raised", traceback.format_exc())
+        connection.send(reply)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""What stands around training: analysis, benchmarks, clusters, export. No algorithm needs it."""

@@ -1,0 +1,104 @@
+"""What others have published, and which of it a result of ours is fairly laid beside."""
+
+import functools
+import re
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+SAME_BUDGET = 0.05
+"""Share by which two budgets may differ and still be the same: a run ends with its last whole rollout."""
+
+COMPARABLE = {"ppo": ("PPO",), "mpo": ("MPO",), "dmpo": ("DMPO", "MPO"), "vmpo": ("V-MPO", "PPO")}
+"""Whose figures an algorithm of ours is judged by, in this order: where nobody published V-MPO, PPO's."""
+
+
+class Figure(NamedTuple):
+    """One published number."""
+
+    task: str
+    algorithm: str
+    budget: int
+    mean: float
+    std: float | None
+    seeds: int | None
+    protocol: str
+    source: str
+    reference: str
+
+    @property
+    def text(self) -> str:
+        """Mean and spread, as they are printed."""
+        spread = f" ± {_shown(self.std)}" if self.std is not None else ""
+        return f"{_shown(self.mean)}{spread}"
+
+    @property
+    def seeds_text(self) -> str:
+        """How many seeds, in words."""
+        return {None: "seeds not said", 1: "one run"}.get(self.seeds, f"{self.seeds} seeds")
+
+
+@functools.cache
+def figures() -> tuple[Figure, ...]:
+    """All of peers.toml."""
+    table = tomllib.loads(files("minerva.lab.analysis").joinpath("peers.toml").read_text())
+    sources = {source["id"]: source for source in table["source"]}
+    found = []
+    for block in table["figures"]:
+        source = sources[block["source"]]
+        seeds = block.get("seeds", source.get("seeds"))
+        for task, (mean, *std) in block["values"].items():
+            values = (float(mean), float(std[0]) if std else None, seeds)
+            named = (source["protocol"], source["name"], source["reference"])
+            found.append(Figure(task, block["algorithm"], block["budget"], *values, *named))
+    return tuple(found)
+
+
+def published(env: str, budget: int) -> list[Figure]:
+    """Everything about a task at this budget, best first."""
+    task = task_name(env)
+    near = [figure for figure in figures() if figure.task == task and same_budget(figure.budget, budget)]
+    return sorted(near, key=lambda figure: -figure.mean)
+
+
+def best_peer(env: str, budget: int, algo: str) -> Figure | None:
+    """The highest published figure at this budget of the algorithm itself, or of the one that stands in for it."""
+    found = published(env, budget)
+    for algorithm in COMPARABLE.get(algo, ()):
+        for figure in found:
+            if figure.algorithm == algorithm:
+                return figure
+    return None
+
+
+def means_over(envs: Sequence[str], budget: int, algorithms: Sequence[str]) -> list[tuple[str, str, float]]:
+    """(source, algorithm, mean over the tasks) of everyone who published all of them, best first."""
+    found = []
+    for source, algorithm in sorted({(figure.source, figure.algorithm) for figure in figures()}):
+        if algorithm not in algorithms:
+            continue
+        by_task = {
+            figure.task: figure.mean
+            for figure in figures()
+            if (figure.source, figure.algorithm) == (source, algorithm) and same_budget(figure.budget, budget)
+        }
+        values = [by_task.get(task_name(env)) for env in envs]
+        known = [value for value in values if value is not None]
+        if known and len(known) == len(envs):
+            found.append((source, algorithm, sum(known) / len(known)))
+    return sorted(found, key=lambda row: -row[2])
+
+
+def task_name(env: str) -> str:
+    """The task without its version: peers ran v3 and v4 of what is v5 now."""
+    return re.sub(r"-v\d+$", "", env)
+
+
+def same_budget(one: int, other: int) -> bool:
+    """Whether two numbers of steps are the same but for a last rollout."""
+    return abs(one - other) <= SAME_BUDGET * max(one, other)
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 20 or value == round(value) else f"{value:,.1f}"

@@ -1,0 +1,263 @@
+"""What is left of trained seeds, read back: run folders, and the result files that a benchmark keeps of them."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minerva.errors import CheckpointError, RunError
+from minerva.lab.analysis.health import Track, tracks
+from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.folder import RunFolder, read_config
+from minerva.runs.metrics import read_rows
+
+NAMES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
+RESULT_FILES = "*_seed*.json"
+VIDEOS = (".mp4", ".gif")
+LARGEST_FILE = 200_000_000
+"""Bytes; a result file has ten thousand."""
+
+
+class Point(NamedTuple):
+    """One evaluation: every episode's return, deterministic, after so many environment steps."""
+
+    step: int
+    returns: list[float]
+
+    @property
+    def mean(self) -> float:
+        """Mean over its episodes."""
+        return math.fsum(self.returns) / len(self.returns)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trained seed."""
+
+    algo: str
+    env: str
+    seed: int
+    label: str
+    """What tells it from the algorithm with its preset; empty if nothing does."""
+    budget: int
+    """Environment steps that were asked for."""
+    steps: int
+    """Environment steps that were made."""
+    returns: list[float]
+    """Of every episode of the last policy's evaluation."""
+    curve: list[Point]
+    source: Path
+    random: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    steps_per_second: float | None = None
+    together: int = 1
+    """Seeds that were trained in the same process."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """Device, engine, commit, versions and the like, to be shown."""
+    health: tuple[Track, ...] = ()
+    videos: tuple[Path, ...] = ()
+    finished: bool = True
+    """Whether it was trained to its end."""
+    measured: bool = False
+    """Whether the last checkpoint was evaluated on its own, after training."""
+
+    @property
+    def score(self) -> float:
+        """Mean return of the last policy."""
+        return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def protocol(self) -> str:
+        """How `returns` were got."""
+        which = "last checkpoint" if self.measured else "last evaluation of training"
+        return f"{which}, {len(self.returns)} deterministic episodes"
+
+
+# --- finding ------------------------------------------------------------------------------------------------------
+
+
+def read_records(paths: Sequence[Path]) -> list[Record]:
+    """All seeds that lie at these paths: run folders, folders that hold some, result files. Each seed once."""
+    found = [record for path in paths for record in _records_at(path)]
+    if not found:
+        raise RunError(f"{paths[0]} holds no run with an evaluation yet: wait for the first one.")
+    results = _each_once(record for record in found if record.measured)
+    runs = _each_once(record for record in found if not record.measured)
+    merged = []
+    for key, result in results.items():
+        same = [other for other in runs if other[:5] == key[:5]]
+        merged.append(_with_run(result, runs.pop(same[0])) if same else result)
+    return [*merged, *runs.values()]
+
+
+def _each_once(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
+    """Of one seed's records that lie in several places, the furthest and newest."""
+    found: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        settings = "" if record.label else json.dumps(dict(record.settings), sort_keys=True, default=str)
+        key = (record.algo, record.label, record.env, record.budget, record.seed, settings)
+        kept = [found[key]] if key in found else []
+        found[key] = max(*kept, record, record, key=lambda one: (one.steps, one.about.get("started", "")))
+    return found
+
+
+def _with_run(result: Record, run: Record) -> Record:
+    """What a result file measured, with what only the run's folder holds."""
+    return replace(result, health=run.health, videos=run.videos, settings=run.settings)
+
+
+def _records_at(path: Path) -> Iterator[Record]:
+    if path.is_file():
+        yield read_result(path) if path.suffix == ".json" else _refuse(path)
+        return
+    runs = sorted(file.parent for file in path.rglob("config.yaml")) if path.is_dir() else []
+    files = [file for file in sorted(path.rglob(RESULT_FILES)) if not any(run in file.parents for run in runs)]
+    if not path.exists():
+        raise RunError(f"{path} does not exist: give a run's folder, a folder that holds some, or result files.")
+    if not runs and not files:
+        raise RunError(f"{path} holds no run and no result: give a run's folder, a folder that holds some, or results.")
+    yield from (read_result(file) for file in files)
+    for run in runs:
+        yield from read_run(run)
+
+
+def _refuse(path: Path) -> Record:
+    raise RunError(f"{path} is neither a run's folder nor a result file (.json): give one of these.")
+
+
+# --- a result file ------------------------------------------------------------------------------------------------
+
+
+def read_result(path: Path) -> Record:
+    """A file of `benchmarks/results`."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise ValueError("it is too long for one")
+        kept = json.loads(path.read_text())
+        steps, seconds = int(kept["steps"]), kept.get("train_seconds")
+        hyperparameters = kept.get("hyperparameters") or {
+            "preset": kept.get("preset", "auto"),
+            **kept.get("changed", {}),
+        }
+        return Record(
+            algo=str(kept["algo"]),
+            env=str(kept["env"]),
+            seed=int(kept["seed"]),
+            label=str(kept.get("label", "")),
+            budget=int(kept.get("total_steps") or _rounded(steps)),
+            steps=steps,
+            returns=_numbers(kept["returns"]),
+            curve=_curve(kept.get("curve", [])),
+            source=path,
+            random=_number(kept.get("random")),
+            settings=dict(hyperparameters),
+            steps_per_second=steps / seconds if seconds else None,
+            together=int(kept.get("seeds_trained_together", 1)),
+            about=_about(kept),
+            measured=True,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise RunError(f"{path} is not a result file ({reason}): give one that `minerva benchmark` wrote.") from None
+
+
+def _rounded(steps: int) -> int:
+    """The budget that a run meant which ended with its last whole rollout: 999,424 steps of 1,000,000."""
+    return int(float(f"{steps:.1e}"))
+
+
+# --- a run's folder -----------------------------------------------------------------------------------------------
+
+
+def read_run(folder: Path) -> list[Record]:
+    """A run's folder; nothing if it has no evaluation yet."""
+    config = read_config(folder / "config.yaml")
+    try:
+        algo, env, seed = str(config["algo"]), str(config["env"]), int(config["seed"])
+        files = RunFolder(folder, algo)
+        curve = _curve(read_rows(files.evaluations) if files.evaluations.is_file() else [])
+        rows = read_rows(files.metrics) if files.metrics.is_file() else []
+        settings = dict(config["hyperparameters"])
+        if not curve:
+            return []
+        chance, finished = _end(files.last)
+        record = Record(
+            algo=algo,
+            env=env,
+            seed=seed,
+            label=_label(folder, algo, env),
+            budget=int(config["total_steps"]),
+            steps=max(int(row["step"]) for row in rows) if rows else curve[-1].step,
+            returns=curve[-1].returns,
+            curve=curve,
+            source=folder,
+            random=chance,
+            settings=settings,
+            steps_per_second=_speed(rows),
+            about=_about(config),
+            health=tracks(algo, settings, rows),
+            videos=_videos(folder),
+            finished=finished,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise RunError(f"{folder} is not a run of Minerva's ({reason}): give a folder that training wrote.") from None
+    return [record]
+
+
+def _label(folder: Path, algo: str, env: str) -> str:
+    """A grid keeps its runs as <entry>/<task>/seed<k>, and an entry's label is its name without the algorithm's."""
+    task = re.sub(r"[^A-Za-z0-9._-]+", "-", env.removeprefix("dm_control/"))
+    home = folder.absolute().parent
+    if home.name != task or not re.fullmatch(r"seed\d+", folder.name):
+        return ""
+    return home.parent.name.removeprefix(algo).lstrip("-_.")
+
+
+def _end(checkpoint: Path) -> tuple[float | None, bool]:
+    """A random policy's return, and whether the run is finished: the last checkpoint knows both."""
+    try:
+        about, state = load_checkpoint(checkpoint)
+        return _number(state["returns"].get("random")), about.get("finished") is True
+    except (CheckpointError, KeyError, AttributeError, OSError):
+        return None, False
+
+
+def _speed(rows: Iterable[Mapping[str, Any]]) -> float | None:
+    """Steps per second at the end: it is an average since the process began."""
+    seen = [row["charts/SPS"] for row in rows if row.get("charts/SPS")]
+    return _number(seen[-1]) if seen else None
+
+
+def _videos(folder: Path) -> tuple[Path, ...]:
+    home = folder / "videos"
+    found = sorted(home.iterdir()) if home.is_dir() else []
+    return tuple(path for path in found if path.suffix in VIDEOS and path.is_file() and not path.is_symlink())
+
+
+# --- both ---------------------------------------------------------------------------------------------------------
+
+
+def _curve(rows: Sequence[Mapping[str, Any]]) -> list[Point]:
+    return [Point(int(row["step"]), _numbers(row["returns"])) for row in rows]
+
+
+def _about(kept: Mapping[str, Any]) -> dict[str, str]:
+    names = ("device", "engine", "commit", "started", "command")
+    versions = kept.get("versions") or {}
+    about = {name: str(kept[name]) for name in names if kept.get(name)}
+    return about | {name: str(versions[name]) for name in ("python", "minerva", "torch", "mujoco") if name in versions}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _numbers(values: Any) -> list[float]:
+    numbers = [float(value) for value in values]
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise ValueError("its returns are not finite numbers")
+    return numbers

@@ -1,0 +1,161 @@
+"""The results page: every cell of the committed grids beside the best peer's figure at its budget, none left out."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, number
+from minerva.lab.analysis.peers import COMPARABLE, Figure, best_peer, means_over
+from minerva.lab.analysis.records import RESULT_FILES, read_result
+
+HEAD = """\
+# Results
+
+Mean return of 100 deterministic episodes of the *last* checkpoint: mean ± standard deviation over seeds, then
+interquartile mean over seeds with its stratified-bootstrap 95 % interval. Seeds are 0 to n-1, and all of a row are
+here, each linked to its raw file; settings were chosen on other seeds, from 1000 up, but for the choices that
+`benchmarks/results/README.md` tells of. Every row stands beside the best
+published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols
+differ, and are named at the end. *Not run* is what it says. Below each table stand the commands: what is not run they
+run, and what is there they make again, on the kind of device and the engine that made it, into the folder `again`.
+
+`minerva docs results` writes this page from `benchmarks/results` and `benchmarks/grids`. As curves, with intervals:
+`minerva report benchmarks/results`. What is still missing, within twenty minutes of a GPU:
+`minerva benchmark benchmarks/grids/<grid>.toml --device cuda --within 20m`.
+"""
+
+COLUMNS = "| task | entry | mean ± std | IQM [95 %] | seeds | best peer | |\n|---|---|--:|--:|---|---|---|"
+OTHERS = "Other results"
+
+
+class Row(NamedTuple):
+    """A cell of a grid: where the results of its seeds lie, and the command that makes them."""
+
+    algo: str
+    """The algorithm; `dmpo` is MPO with a distributional critic."""
+    name: str
+    task: Task
+    files: tuple[Path, ...]
+    command: str
+
+
+class Section(NamedTuple):
+    """A grid: what it is for, and its rows."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+def results_page(sections: Sequence[Section], home: Path, links: str) -> str:
+    """The Markdown page. Raw files lie in `home`, and are linked to as `links`/<path from there>."""
+    rows = [row for section in sections for row in section.rows]
+    kinds = [_verdict(row) for row in rows]
+    won, lost, unknown, left = (kinds.count(kind) for kind in ("won", "lost", "no figure", "not run"))
+    peers = f"{unknown} that nobody published a figure for, {left} not run"
+    summary = f"**{won} won, {lost} lost** of {len(rows)} rows; {peers}."
+    parts = [_section(section, home, links) for section in sections]
+    page = [HEAD, summary, *parts, _others(rows, home, links), _protocols(rows)]
+    return "\n\n".join(part.strip() for part in page if part) + "\n"
+
+
+def _section(section: Section, home: Path, links: str) -> str:
+    lines = [_line(row, home, links) for row in section.rows]
+    commands = "\n".join(map(_command, section.rows))
+    folded = '<details markdown="1"><summary>Each row\'s command</summary>'
+    parts = [f"## {section.title}", "\n".join([COLUMNS, *lines]), *_means(section)]
+    return "\n\n".join([*parts, folded, f"```bash\n{commands}\n```", "</details>"])
+
+
+def _command(row: Row) -> str:
+    """Runs what is missing of a row; if nothing is, makes it again in the way it was made."""
+    if not all(file.is_file() for file in row.files):
+        return row.command
+    about = read_result(row.files[0]).about
+    options = ["--device cuda"] if "NVIDIA" in about.get("device", "cpu") else []
+    options += ["--matmul high"] if ("--matmul", "high") in pairwise(about.get("command", "").split()) else []
+    return " ".join([row.command, *options, f"--engine {about.get('engine', 'gymnasium')}", "--results again"])
+
+
+def _line(row: Row, home: Path, links: str) -> str:
+    cell, peer = _cell(row), _peer(row)
+    ours = [cell.mean_text, cell.iqm_text] if cell else ["*not run*", ""]
+    theirs = "none at this budget"
+    if peer is not None:
+        theirs = f"{peer.text} ({peer.algorithm}, {peer.source}, {peer.seeds_text})"
+    verdict = ""
+    if cell is not None and peer is not None:
+        share = abs(cell.mean - peer.mean) / abs(peer.mean)
+        verdict = f"{'**won**' if _verdict(row) == 'won' else 'lost'} by {share:.0%}"
+    return f"| {row.task.name} | {row.name} | {' | '.join(ours)} | {_seeds(row, home, links)} | {theirs} | {verdict} |"
+
+
+def _seeds(row: Row, home: Path, links: str) -> str:
+    """Every seed's mean, linked to its raw file, and how many are missing."""
+    found = [
+        f"[{number(read_result(file).score)}]({links}/{file.relative_to(home).as_posix()})"
+        for file in row.files
+        if file.is_file()
+    ]
+    missing = len(row.files) - len(found)
+    return " ".join(found) + (f" and {missing} *not run*" if found and missing else "")
+
+
+def _means(section: Section) -> list[str]:
+    """For every entry the mean over tasks of one scale, beside everyone who published all of them."""
+    lines = []
+    for name in dict.fromkeys(row.name for row in section.rows):
+        rows = [row for row in section.rows if row.name == name]
+        one_scale = all(row.task.suite in SUITE_MAXIMUM for row in rows)
+        envs, budget = [row.task.env for row in rows], rows[0].task.budget
+        theirs = means_over(envs, budget, COMPARABLE[rows[0].algo]) if one_scale and len(rows) > 1 else []
+        if not theirs:
+            continue
+        done = [cell.mean for cell in map(_cell, rows) if cell is not None]
+        said = f"*not run* ({len(done)} of {len(rows)} are)"
+        if len(done) == len(rows):
+            ours = sum(done) / len(done)
+            said = f"{number(ours)}, {'**won**' if ours >= theirs[0][2] else 'lost'}"
+        peers = ", ".join(f"{number(mean)} ({algorithm}, {source})" for source, algorithm, mean in theirs)
+        lines.append(f"Mean of the {len(rows)} tasks, {name}: {said}. Peers: {peers}.")
+    return lines
+
+
+def _others(rows: Sequence[Row], home: Path, links: str) -> str:
+    """Files that belong to no grid: they are not left out."""
+    known = {file for row in rows for file in row.files}
+    files = [file for file in sorted(home.rglob(RESULT_FILES)) if file not in known]
+    cells = compare([read_result(file) for file in files]).cells if files else ()
+    lines = []
+    for cell in cells:
+        row = Row(cell.algo, cell.entry, cell.task, tuple(record.source for record in cell.records), "")
+        lines.append(_line(row, home, links))
+    return "\n\n".join([f"## {OTHERS}", "\n".join([COLUMNS, *lines])]) if lines else ""
+
+
+def _protocols(rows: Sequence[Row]) -> str:
+    """How the peers measured what stands on this page."""
+    named = {peer.source: peer for peer in map(_peer, rows) if peer is not None}
+    lines = [f"| {peer.source} | {peer.protocol} | {peer.reference} |" for _, peer in sorted(named.items())]
+    note = (
+        "Gym v1 to v4 are not v5: it changed rewards, contacts or observations of Ant, Hopper, Humanoid and Walker2d."
+        " All figures that are known: `minerva/lab/analysis/peers.toml`."
+    )
+    return "\n\n".join(["## Protocols", "\n".join(["| peer | protocol | source |\n|---|---|---|", *lines]), note])
+
+
+def _cell(row: Row) -> Cell | None:
+    """What has been run of a row."""
+    records = [read_result(file) for file in row.files if file.is_file()]
+    return compare(records).cells[0] if records else None
+
+
+def _peer(row: Row) -> Figure | None:
+    return best_peer(row.task.env, row.task.budget, row.algo)
+
+
+def _verdict(row: Row) -> str:
+    cell, peer = _cell(row), _peer(row)
+    if cell is None:
+        return "not run"
+    return "no figure" if peer is None else "won" if cell.mean >= peer.mean else "lost"

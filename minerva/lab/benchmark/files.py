@@ -1,0 +1,179 @@
+"""Where a benchmark's files lie, and what they say: a run's folder for each cell, and its result as one small file.
+
+Nothing else is remembered. What is done, running, failed or not run is read from here, by whoever asks.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minerva.errors import CheckpointError, ConfigError
+from minerva.lab.benchmark.grid import Cell
+from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.folder import RunFolder
+
+TAIL = 1 << 15
+"""Bytes at the end of metrics.jsonl that hold its latest rows."""
+SHORTEST = 0.95
+"""Share of its steps that a run has at least: it ends with the last whole rollout."""
+
+
+class Progress(NamedTuple):
+    """How far a run is, as its metrics say."""
+
+    step: int = 0
+    per_second: float = 0.0
+    episode_return: float | None = None
+    evaluated: float | None = None
+
+
+def spans(seeds: Sequence[int]) -> str:
+    """Seeds as a file's name has them: 0-4_7 for 0 to 4 and 7."""
+    ends = [seed for seed in seeds if seed + 1 not in seeds]
+    starts = [seed for seed in seeds if seed - 1 not in seeds]
+    pairs = zip(sorted(starts), sorted(ends), strict=True)
+    return "_".join(f"{first}-{last}" if first < last else f"{first}" for first, last in pairs)
+
+
+def from_spans(text: str) -> set[int]:
+    """The seeds of such a name."""
+    pairs = [part.split("-") for part in text.split("_")]
+    return {seed for pair in pairs for seed in range(int(pair[0]), int(pair[-1]) + 1)}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths of one benchmark: `out` holds the runs, `results` what is kept of them."""
+
+    out: Path
+    results: Path
+
+    def group(self, cell: Cell) -> Path:
+        """The folder that holds the runs of all seeds of an entry and environment."""
+        return self.out / cell.entry.name / cell.task
+
+    def run(self, cell: Cell) -> Path:
+        """A cell's run."""
+        return self.group(cell) / f"seed{cell.seed}"
+
+    def log(self, cells: Sequence[Cell]) -> Path:
+        """What their training prints."""
+        return self.group(cells[0]) / f"train_seeds_{spans([cell.seed for cell in cells])}.log"
+
+    def trained_together(self, cell: Cell) -> int:
+        """How many seeds were in the process that last trained this one."""
+        logs = sorted(self.group(cell).glob("train_seeds_*.log"), key=lambda log: log.stat().st_mtime)
+        seeds = [from_spans(log.stem.removeprefix("train_seeds_")) for log in logs]
+        return next((len(group) for group in reversed(seeds) if cell.seed in group), 1)
+
+    def failure(self, cell: Cell) -> Path:
+        """Where it says why a run failed, until it is tried again."""
+        return self.group(cell) / f"seed{cell.seed}.failed"
+
+    def result(self, cell: Cell) -> Path:
+        """A cell's result."""
+        label = f"_{cell.entry.label}" if cell.entry.label else ""
+        return self.results / cell.entry.algo / f"{cell.task}{label}_seed{cell.seed}.json"
+
+    def done(self, cell: Cell) -> dict[str, Any] | None:
+        """The cell's result, if it is there; a ConfigError if the file is another experiment's."""
+        path = self.result(cell)
+        if not path.is_file():
+            return None
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text())
+            other = [name for name, (here, there) in _compared(cell, kept).items() if here != there]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(
+                f"{path} is not a result of `minerva benchmark`: remove it, or give other --results."
+            ) from None
+        if other:
+            here, there = _compared(cell, kept)[other[0]]
+            raise ConfigError(
+                f"{path} is the result of another experiment ({other[0]}: {there}, and here {here}): give the entry "
+                f"{cell.entry.name} another name, or other --results."
+            )
+        return kept
+
+    def finished(self, cell: Cell) -> bool:
+        """Whether the cell's run has come to its end."""
+        last = RunFolder(self.run(cell), cell.entry.algo).last
+        try:
+            return last.is_file() and load_checkpoint(last).about.get("finished") is True
+        except CheckpointError:
+            return False
+
+    def progress(self, cell: Cell) -> Progress:
+        """How far its run is."""
+        return progress(self.run(cell) / "metrics.jsonl")
+
+
+def progress(metrics: Path) -> Progress:
+    """What the latest rows of a metrics.jsonl say."""
+    if not metrics.is_file():
+        return Progress()
+    with open(metrics, "rb") as file:
+        file.seek(max(metrics.stat().st_size - TAIL, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    latest: dict[str, Any] = {}
+    for line in lines:
+        try:
+            latest |= json.loads(line)
+        except ValueError:  # cut off at the beginning of what was read, or being written
+            continue
+    return Progress(
+        latest.get("step", 0),
+        latest.get("charts/SPS") or 0.0,
+        latest.get("train/episode_return"),
+        latest.get("eval/return_mean"),
+    )
+
+
+def write_failure(path: Path, reason: str, log: Path) -> None:
+    """Keep why a run failed, for those who ask later."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{reason} (log: {log})\n")
+
+
+def reason_in(log: Path, start: int, seed: int, code: int) -> str:
+    """Why a command failed, from what it wrote to its log after byte `start`: the line about the seed, or the error."""
+    text = log.read_bytes()[start:].decode(errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for mark in (rf"seed{seed}:", r"^error:"):
+        found = [line for line in lines if re.search(mark, line)]
+        if found:
+            return re.sub(rf"^(ERROR|WARNING|error:)\s+(seed{seed}: )?", "", found[-1])
+    if code < 0:
+        return f"killed by signal {-code}"
+    return lines[-1] if lines else f"it ended with exit code {code}"
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is training in a run's folder."""
+    if not folder.is_dir():
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        return True
+    finally:
+        os.close(handle)
+
+
+def _compared(cell: Cell, kept: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What makes two results the same experiment: here, and in a result's file."""
+    wanted = {"algo": cell.entry.algo, "env": cell.env, "seed": cell.seed, "preset": cell.entry.preset}
+    wanted["changed"] = json.loads(json.dumps(dict(cell.entry.hyperparameters)))
+    pairs = {name: (value, {"preset": "auto", "changed": {}, **kept}[name]) for name, value in wanted.items()}
+    steps = kept.get("total_steps", kept["steps"])
+    close = "total_steps" not in kept and SHORTEST * cell.total_steps <= steps <= cell.total_steps
+    pairs["total_steps"] = (cell.total_steps, cell.total_steps if close else steps)
+    return pairs

@@ -1,0 +1,177 @@
+"""What a benchmark consists of: named entries times environments times seeds, read from a small TOML file."""
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from minerva.api import tuned
+from minerva.compute.seeding import parse_seeds
+from minerva.config import AT_LEAST_ONE, checked, nearest
+from minerva.envs.ids import check_id
+from minerva.errors import ConfigError, MinervaError
+from minerva.trainers.registry import PREFIXES, config_class
+
+Count = Annotated[int, AT_LEAST_ONE]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to train, under a name of its own: an algorithm, a preset, and what is set otherwise."""
+
+    name: str
+    algo: str
+    preset: str = "auto"
+    hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def label(self) -> str:
+        """What tells its results from those of the algorithm with its preset: `ppo` has none, `ppo-3m` has `3m`."""
+        return self.name.removeprefix(self.algo).lstrip("-_.")
+
+
+class Cell(NamedTuple):
+    """One run: an entry on an environment with a seed, and how long it is trained."""
+
+    entry: Entry
+    env: str
+    seed: int
+    total_steps: int
+
+    @property
+    def task(self) -> str:
+        """The environment as a part of file names."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.env.removeprefix("dm_control/"))
+
+    def __str__(self) -> str:
+        return f"{self.entry.name} on {self.env}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All runs of a benchmark, in the order in which they are made: entry by entry, environment by environment."""
+
+    entries: tuple[Entry, ...]
+    envs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    total_steps: int | None = None
+    """Environment steps of each run; None: the preset's."""
+    episodes: int = 100
+    """Deterministic episodes with each run's last checkpoint."""
+    evaluations: int = 20
+    """Evaluations during training."""
+    results: Path | None = None
+    """Where the results are collected."""
+
+    def rows(self) -> list[list[Cell]]:
+        """The cells of each entry and environment, one for each seed."""
+        return [
+            [Cell(entry, env, seed, self._budget(entry, env)) for seed in self.seeds]
+            for entry in self.entries
+            for env in self.envs
+        ]
+
+    def check(self) -> None:
+        """A MinervaError for the first name or value that cannot be used."""
+        for env in self.envs:
+            check_id(env)
+        for entry in self.entries:
+            for env in self.envs:
+                try:
+                    _, values = tuned(entry.algo, env, entry.preset, None, dict(entry.hyperparameters))
+                    config_class(entry.algo).from_dict(values)
+                except MinervaError as error:
+                    raise ConfigError(f"{entry.name}: {error}") from None
+
+    def chosen(self, names: Sequence[str], envs: Sequence[str]) -> "Grid":
+        """The part with these entries and environments; empty: all. An algorithm stands for all of its entries."""
+        of_algo = {entry.algo: {e.name for e in self.entries if e.algo == entry.algo} for entry in self.entries}
+        known = of_algo | {entry.name: {entry.name} for entry in self.entries}
+        for wanted, of in ((names, known.keys()), (envs, set(self.envs))):
+            for name in wanted:
+                if name not in of:
+                    raise ConfigError(f"{name} is not in this grid. {nearest(name, of)}")
+        chosen = {entry for name in names or known for entry in known[name]}
+        entries = tuple(entry for entry in self.entries if entry.name in chosen)
+        return dataclasses.replace(
+            self, entries=entries, envs=tuple(env for env in self.envs if not envs or env in envs)
+        )
+
+    def _budget(self, entry: Entry, env: str) -> int:
+        return tuned(entry.algo, env, entry.preset, self.total_steps, {})[0]
+
+
+def make_grid(entries: Mapping[str, Mapping[str, Any]], **values: Any) -> Grid:
+    """A grid from plain values, as they stand in a file; `results` stays as it is."""
+    known = [field.name for field in dataclasses.fields(Grid)]
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{name} is not a part of a grid. {nearest(name, known)}")
+    for name in ("total_steps", "episodes", "evaluations"):
+        if name in values:
+            values[name] = checked(name, values[name], Count)
+    values["seeds"] = tuple(_seeds(values.get("seeds", 5)))
+    values["envs"] = tuple(_names("envs", values.get("envs", [])))
+    grid = Grid(entries=tuple(_entry(name, entry) for name, entry in entries.items()), **values)
+    if not grid.entries:
+        raise ConfigError("The grid has no entries: name at least one algorithm, [entries.ppo] or --algos ppo.")
+    files = [(entry.algo, entry.label) for entry in grid.entries]
+    twice = [entry.name for entry, file in zip(grid.entries, files, strict=True) if files.count(file) > 1]
+    if twice:
+        raise ConfigError(f"{' and '.join(twice)} would write the same files: give them names that differ more.")
+    grid.check()
+    return grid
+
+
+def read_grid(path: Path, **changed: Any) -> Grid:
+    """The grid in a TOML file, some values of it replaced. Its `results` is a path from the file's folder."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read as a grid ({error}): give a TOML file with envs and entries."
+        ) from None
+    entries = values.pop("entries", {})
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{path}: entries is {entries!r}: write a table for each, such as [entries.ppo].")
+    if "results" in values:
+        values["results"] = path.parent / checked("results", values["results"], str)
+    try:
+        return make_grid(entries, **{**values, **changed})
+    except MinervaError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _entry(name: str, values: Any) -> Entry:
+    """`name` is the algorithm if `values` name none."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"entries.{name} is {values!r}: write a table, such as [entries.{name}].")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(f"{name!r} cannot name an entry: use letters, digits, dots and dashes, for it names folders.")
+    algo, preset = values.get("algo", name), checked("preset", values.get("preset", "auto"), str)
+    if algo not in PREFIXES:
+        raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(str(algo), PREFIXES)}")
+    return Entry(name, algo, preset, {key: value for key, value in values.items() if key not in ("algo", "preset")})
+
+
+def _seeds(value: Any) -> list[int]:
+    """A count, `0:5`, `0,3` or a list."""
+    if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
+        seeds = parse_seeds(value if isinstance(value, str) else ",".join(map(str, value)))
+    else:
+        seeds = list(range(checked("seeds", int(value) if isinstance(value, str) else value, Count)))
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds is {value}: each may be there once.")
+    return seeds
+
+
+def _names(name: str, value: Any) -> list[str]:
+    """A list of texts, none of them twice."""
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{name} is {value!r}: list at least one environment id, such as Pendulum-v1.")
+    if len(set(value)) < len(value):
+        raise ConfigError(f"{name} is {value!r}: each may be there once.")
+    return list(value)

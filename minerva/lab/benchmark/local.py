@@ -1,0 +1,88 @@
+"""Tasks as processes of this machine."""
+
+import ctypes
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from minerva.envs.engines.envpool import THREADS, cores
+from minerva.lab.benchmark.tasks import Task
+
+PATIENCE = 20.0
+"""Seconds that a task has to write its checkpoint and end; a run needs ten at most."""
+PARENT_DEATH = 1
+"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
+
+
+class LocalExecutor:
+    """At most `jobs` tasks at a time, which share the cores. Measuring takes no place on a GPU: it runs beside."""
+
+    def __init__(self, jobs: int, gpu: bool) -> None:
+        self.jobs, self.gpu = jobs, gpu
+        self._processes: list[tuple[Task, subprocess.Popen[bytes]]] = []
+
+    def room(self, task: Task) -> bool:
+        """See `Executor`."""
+        like = [other for other in self.running() if not self.gpu or other.kind == task.kind]
+        return len(like) < (cores() if self.gpu and task.kind == "measure" else self.jobs)
+
+    def start(self, task: Task) -> None:
+        """See `Executor`."""
+        at_once = self.jobs if task.kind == "train" else 4  # the seeds of a group are measured at the same time
+        self._processes.append((task, begin(task.command, task.log, max(cores() // at_once, 1))))
+
+    def running(self) -> list[Task]:
+        """See `Executor`."""
+        return [task for task, _ in self._processes]
+
+    def ended(self) -> list[tuple[Task, int]]:
+        """See `Executor`."""
+        codes = [(task, process, process.poll()) for task, process in self._processes]
+        self._processes = [(task, process) for task, process, code in codes if code is None]
+        return [(task, code) for task, _, code in codes if code is not None]
+
+    def stop(self, tasks: Sequence[Task]) -> None:
+        """See `Executor`."""
+        end([process for task, process in self._processes if task in tasks])
+        self._processes = [(task, process) for task, process in self._processes if task not in tasks]
+
+
+def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:
+    """Start a command that appends to `log`. The terminal's Ctrl-C does not reach it, and it ends with this process."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", THREADS: str(threads), "COLUMNS": "1000"}  # no folded lines
+    with open(log, "ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_dies_with_parent(),
+        )
+
+
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM to all, and SIGKILL to those that do not heed it."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + PATIENCE
+    for process in processes:
+        try:
+            process.wait(max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _dies_with_parent() -> Callable[[], object] | None:
+    """On Linux the kernel sends SIGTERM to a child whose parent is gone: no run goes on that nobody watches."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return functools.partial(ctypes.CDLL(None).prctl, PARENT_DEATH, signal.SIGTERM)

@@ -1,0 +1,122 @@
+"""The model card: what the policy is, how good it is, and how to run it; with the header that model hubs read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
+from minerva.lab.export.graph import OBSERVATIONS
+from minerva.version import __version__
+
+TITLES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Returns of deterministic episodes, and whose they are."""
+
+    returns: Sequence[float]
+    episodes: str
+    """Which episodes these were, in words."""
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over episodes."""
+        return float(np.std(self.returns))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the interquartile mean."""
+        return iqm_interval(self.returns)
+
+
+def model_card(about: dict[str, Any], checkpoint: str, score: Score, difference: float, video: str | None) -> str:
+    """README.md of a folder that holds the file `checkpoint`, whose content is `about`, and perhaps a video."""
+    header = yaml.safe_dump(_front_matter(about, score), sort_keys=False, allow_unicode=True)
+    parts = [f"---\n{header}---", _what(about, checkpoint), _result(about, score)]
+    if video is not None:
+        parts.append(f"![an episode]({video})" if video.endswith(".gif") else f'<video src="{video}" controls></video>')
+    parts += [_use(about, checkpoint, difference), _training(about)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(about: dict[str, Any], score: Score) -> dict[str, Any]:
+    """What hubs index: library, task and metrics."""
+    low, high = score.interval
+    metrics = [
+        {"type": "mean_reward", "name": "mean_reward", "value": f"{score.mean:.2f} +/- {score.std:.2f}"},
+        {
+            "type": "iqm_return",
+            "name": "interquartile mean of the return, 95 % interval",
+            "value": f"{interquartile_mean(score.returns):.2f} [{low:.2f}, {high:.2f}]",
+        },
+    ]
+    task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
+    result = {"task": task, "dataset": {"type": about["env"], "name": about["env"]}, "metrics": metrics}
+    tags = ["reinforcement-learning", "continuous-control", about["algo"], about["env"], "onnx", "minerva"]
+    return {
+        "library_name": "minerva",
+        "pipeline_tag": "reinforcement-learning",
+        "tags": tags,
+        "model-index": [{"name": f"{about['algo']}-{about['env'].replace('/', '-')}", "results": [result]}],
+    }
+
+
+def _what(about: dict[str, Any], checkpoint: str) -> str:
+    return (
+        f"# {TITLES[about['algo']]} on {about['env']}\n\n"
+        f"A continuous-control policy trained with Minerva {__version__}: {TITLES[about['algo']]}, seed "
+        f"{about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} steps. "
+        f"It maps {about['obs_dim']} numbers of observation to "
+        f"{about['act_dim']} of action; the normaliser and the scaling to the environment's bounds are inside."
+    )
+
+
+def _result(about: dict[str, Any], score: Score) -> str:
+    low, high = score.interval
+    rows = [
+        ("mean ± std", f"{score.mean:,.1f} ± {score.std:,.1f}"),
+        ("interquartile mean, 95 % interval", f"{interquartile_mean(score.returns):,.1f} [{low:,.1f}, {high:,.1f}]"),
+        ("lowest, highest", f"{min(score.returns):,.1f}, {max(score.returns):,.1f}"),
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    return (
+        f"## Return\n\n{len(score.returns)} {score.episodes}, deterministic policy, the environment's own reward:\n\n"
+        f"| | {about['env']} |\n|---|---|\n{table}\n\n"
+        "This is one seed: the interval is over episodes, and says nothing of how another seed would have done."
+    )
+
+
+def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
+    return (
+        "## Use it\n\n"
+        "Without torch, by `policy.onnx` (input `observations` [B, O], output `actions` [B, D]); `run_policy.py` plays "
+        f"an episode:\n\n```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
+        f"On {OBSERVATIONS:,} observations its actions differ from the original policy's by {difference:.1e} of their "
+        "range at most. With Minerva:\n\n"
+        "```python\nimport minerva\n\n"
+        f'policy = minerva.load_policy("{checkpoint}")\naction = policy.act(observation)\n```'
+    )
+
+
+def _packages(about: dict[str, Any]) -> list[str]:
+    """What the example needs, at the versions that the policy was trained with."""
+    names = ["gymnasium", "mujoco"] + ["dm-control", "shimmy"] * about["env"].startswith("dm_control/")
+    return ["numpy", "onnxruntime", *(f"{name}=={about['versions'][name]}" for name in names)]
+
+
+def _training(about: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("torch", "gymnasium", "mujoco"))
+    return (
+        "## Training\n\n"
+        f"`config.yaml` holds every setting; `minerva train {about['algo']} --config config.yaml` trains it again. "
+        f"Stepped by {about['engine']} on {about['device']}, with {versions}."
+    )

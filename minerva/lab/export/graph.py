@@ -1,0 +1,146 @@
+"""A policy as an ONNX graph: raw observations in, the environment's actions out, checked before it is kept."""
+
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from minerva.data.normalizers import RunningNorm
+from minerva.envs.ids import DM_CONTROL
+from minerva.errors import ConfigError, TrainingError
+from minerva.policy import Policy
+from minerva.version import __version__
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+OBSERVATIONS = 1_000
+TOLERANCE = 1e-5
+"""Largest difference between the graph's actions and the policy's, as a share of the actions' range."""
+SPREADS = (0.1, 1.0, 3.0, 30.0)
+"""Of the observations that are compared: near the middle, usual, rare, and such as no environment should give."""
+
+
+class PolicyGraph(nn.Module):
+    """`Policy.act` on tensors: normaliser, deterministic policy, scaling to the environment's bounds."""
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.agent = policy.agent
+        for name, part in vars(policy.agent).items():  # the exporter looks for parameters in modules alone
+            if isinstance(part, nn.Module):
+                self.add_module(f"agent_{name}", part)
+        self.register_buffer("low", torch.from_numpy(policy.low))
+        self.register_buffer("high", torch.from_numpy(policy.high))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Actions in the environment's units.  [B, O] -> [B, D]"""
+        actions = self.agent.policy_action(observations)
+        scaled = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
+        return torch.clamp(scaled, self.low, self.high).float()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph, and how far its actions are from the policy's, as a share of their range."""
+
+    content: bytes
+    difference: float
+
+
+def exported(policy: Policy) -> Exported:
+    """The policy as ONNX. TrainingError, and nothing to keep, if it does not act as the policy does."""
+    _require_libraries()
+    content = _as_onnx(policy)
+    difference = largest_difference(content, policy, compared_observations(policy))
+    if not difference <= TOLERANCE:
+        raise TrainingError(
+            f"The exported graph acts differently from the policy: by {difference:.2g} of the actions' range, where "
+            f"{TOLERANCE:g} is allowed. Nothing was written; please report the versions of torch and onnxruntime."
+        )
+    return Exported(content, difference)
+
+
+def compared_observations(policy: Policy, count: int = OBSERVATIONS, seed: int = 0) -> Array:
+    """Observations around what the policy was trained on, as far as its normaliser knows, and far from it."""
+    shape = (count, policy.about["obs_dim"])
+    noise = np.random.default_rng(seed).normal(size=shape)
+    spread = np.resize(SPREADS, count)[:, None] * noise
+    normalizer = next((part for part in PolicyGraph(policy).modules() if isinstance(part, RunningNorm)), None)
+    if normalizer is not None:
+        spread = normalizer.mean.cpu().numpy() + spread * np.sqrt(normalizer.var.cpu().numpy())
+    return spread.astype(np.float32)
+
+
+def largest_difference(content: bytes, policy: Policy, observations: Array) -> float:
+    """How far the graph's actions are from the policy's at worst, in a batch and one by one; a share of the range."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    wanted = policy.act(observations)
+
+    def acted(part: Array) -> Array:
+        actions: Array = session.run(["actions"], {"observations": part})[0]
+        return actions
+
+    few = len(observations) // 10
+    alone = np.concatenate([acted(row[None]) for row in observations[:few]])
+    off = np.concatenate([acted(observations) - wanted, alone - wanted[:few]])
+    return float(np.max(np.abs(off) / (policy.high - policy.low)))
+
+
+def description(policy: Policy) -> dict[str, str]:
+    """What the graph says of itself, to whoever loads it."""
+    about = policy.about
+    told = {name: about[name] for name in ("algo", "env", "seed", "step", "return", "obs_dim", "act_dim")}
+    bounds = {"action_low": policy.low.tolist(), "action_high": policy.high.tolist()}
+    made = {"gymnasium_id": gymnasium_id(about["env"]), "minerva": __version__}
+    return {name: str(value) for name, value in {**told, **bounds, **made}.items()}
+
+
+def gymnasium_id(env: str) -> str:
+    """The id under which gymnasium makes the environment, with Shimmy where it is dm_control's."""
+    return f"{DM_CONTROL}{'-'.join(env.split('/')[1:])}-v0" if env.startswith(DM_CONTROL) else env
+
+
+def _as_onnx(policy: Policy) -> bytes:
+    import onnx
+
+    graph = PolicyGraph(policy).eval()
+    example = torch.zeros(2, policy.about["obs_dim"])  # two rows: a batch of one would be taken for a constant
+    level = logging.getLogger("torch.onnx").level
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of libraries that are not needed
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program: Any = torch.onnx.export(
+                graph,
+                (example,),
+                dynamo=True,
+                verbose=False,
+                input_names=["observations"],
+                output_names=["actions"],
+                dynamic_shapes={"observations": {0: torch.export.Dim("batch")}},
+            )
+    finally:
+        logging.getLogger("torch.onnx").setLevel(level)
+    model = program.model_proto
+    onnx.helper.set_model_props(model, description(policy))
+    model.producer_name, model.producer_version = "minerva", __version__
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _require_libraries() -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise ConfigError(f"Exporting needs {name}, which is not here: pip install -e '.[export]'.") from None

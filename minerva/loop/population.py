@@ -1,0 +1,127 @@
+"""Many seeds at about the price of one: trainers whose agents act and learn together, each in a run of its own."""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from minerva.envs.vector import Joined
+from minerva.errors import ConfigError, TrainingError
+from minerva.loop.trainer import Trainer
+from minerva.runs.progress import ProgressView
+from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.run_group import Together
+from minerva.runs.signals import StopSignals
+
+logger = logging.getLogger("minerva")
+
+
+class Population:
+    """Trains several trainers of one algorithm and one shape in one process, each as it would be trained alone.
+
+    Their configs may differ in numbers that an update takes as input (rates, bounds, discounts), and in nothing else.
+    """
+
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
+        if not trainers:
+            raise ConfigError("A population needs at least one seed.")
+        self.trainers = list(trainers)
+        first = self.trainers[0]
+        for other in self.trainers[1:]:
+            _check_alike(first, other)
+        seen = [(trainer.seed, trainer.config) for trainer in self.trainers]
+        if any(seen.count(one) > 1 for one in seen):
+            raise ConfigError(f"seeds are {[seed for seed, _ in seen]}: two of them would be the same run.")
+
+    def train(self, total_steps: int, out_dirs: Sequence[str | Path], **settings: Any) -> list[Result]:
+        """Train each until `total_steps` environment steps of its own, into its own folder.
+
+        `settings` are the fields of `RunSettings`. Folders that hold an unfinished run of the same config go on.
+        """
+        how = RunSettings(**settings)
+        self.trainers[0].check(total_steps)
+        with ExitStack() as stack:
+            signals = stack.enter_context(StopSignals())
+            runs = [
+                Run(trainer, total_steps, Path(folder), how, signals, n, len(self.trainers))
+                for n, (trainer, folder) in enumerate(zip(self.trainers, out_dirs, strict=True))
+            ]
+            begin_at = _common_step(runs)
+            for run in runs:
+                run.begin_at, run.group = begin_at, _group(runs[0].folder.path)
+                stack.enter_context(run)
+            _say_if_apart(runs)
+            console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
+            view = stack.enter_context(ProgressView(console, total_steps, first, how.quiet))
+            try:
+                self._train(runs, lambda step: view.show(step, lambda: [run.glance() for run in runs]))
+            except KeyboardInterrupt:
+                if not signals.received:
+                    raise
+                for run in runs:
+                    run.break_off()
+        return [run.result() for run in runs]
+
+    def _train(self, runs: Sequence[Run], show: Callable[[int], None]) -> None:
+        """The runs that are furthest behind, until they have caught up with the next; then with those."""
+        failures: list[TrainingError] = []
+        while True:
+            going = [n for n, run in enumerate(runs) if not run.ended]
+            if not going:
+                break
+            behind = min(runs[n].step for n in going)
+            group = [n for n in going if runs[n].step == behind]
+            ahead = [runs[n].step for n in going if runs[n].step > behind]
+            trainers = [self.trainers[n] for n in group]
+            together = Together([runs[n] for n in group], min(ahead, default=None), show)
+            envs = Joined([trainer.envs for trainer in trainers]) if len(group) > 1 else trainers[0].envs
+            try:
+                type(trainers[0]).loop(trainers, envs, together)
+            except TrainingError:
+                if len(together.failures) < len(group):  # not of one seed: an environment, the disk
+                    raise
+            failures += together.failures.values()
+        if len(failures) == len(runs):
+            raise failures[0]
+
+
+def _common_step(runs: Sequence[Run]) -> int | None:
+    """The newest step at which all runs that were begun have a checkpoint; None if there is none.
+
+    A kill may come when some have saved and others have not. From a common step they go on as one, bit for bit.
+    """
+    known = [run.store.steps() for run in runs if run.store.exists()]
+    common = set.intersection(*known) if known else set()
+    return max(common, default=None)
+
+
+def _group(first: Path) -> str:
+    """What the seeds have in common, from the first folder: `<algo>_<env>_<time>`, or what is above `seed0`."""
+    shared = re.sub(r"(^|_)seed\d+", "", first.absolute().name)
+    return shared or first.absolute().parent.name
+
+
+def _say_if_apart(runs: Sequence[Run]) -> None:
+    steps = sorted({run.step for run in runs if not run.already_finished})
+    if len(steps) > 1:
+        logger.warning(
+            "The seeds stand at steps %s: those behind catch up first. What is learned alone and what is learned "
+            "together differ in the last digits.",
+            ", ".join(f"{step:,}" for step in steps),
+        )
+
+
+def _check_alike(first: Trainer, other: Trainer) -> None:
+    """Refuse trainers that cannot learn as one."""
+    mine, theirs = first.config.to_dict(), other.config.to_dict()
+    for name, value in mine.items():
+        inputs = name in first.agent.INPUTS and (value is None) == (theirs[name] is None)
+        if theirs[name] != value and not (inputs and bool(value) == bool(theirs[name])):
+            raise ConfigError(
+                f"{name} is {value} for one seed and {theirs[name]} for another: seeds that are trained together may "
+                f"differ in {', '.join(first.agent.INPUTS)} alone. Train these apart."
+            )

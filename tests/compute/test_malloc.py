@@ -1,0 +1,35 @@
+"""Memory between updates."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+WORK = """
+import ctypes, resource, torch
+from minerva.compute.malloc import M_MMAP_THRESHOLD, keep_freed_memory
+
+def page_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        blocks = [torch.ones(10_240, 256) for _ in range(4)]
+        del blocks
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 10
+
+ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 128 * 1024)  # where glibc starts
+page_faults()
+given_back = page_faults()
+keep_freed_memory()
+page_faults()
+print([given_back, page_faults()])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
+def test_an_update_is_given_the_memory_of_the_one_before() -> None:
+    """Four blocks of ten megabytes, filled and freed: 10,240 pages of 4 KiB, unless they are kept."""
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
+    given_back, kept = json.loads(done.stdout)
+    assert given_back > 10_000
+    assert kept < 100

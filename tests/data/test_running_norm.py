@@ -1,0 +1,161 @@
+"""The observation normaliser: learns only when told to, exactly, and is saved with the weights."""
+
+import numpy as np
+import pytest
+import torch
+
+from minerva.data.normalizers import RunningNorm, refreshed
+
+DIM = 4
+
+
+def observations(rows: int, seed: int = 0) -> torch.Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.tensor([1.0, 10.0, 1e-3, 0.0]) + torch.tensor([1.0, 5.0, 1e-4, 30.0]) * torch.randn(
+        rows, DIM, generator=source
+    )
+
+
+def test_before_it_has_learned_it_changes_nothing_but_the_extremes() -> None:
+    rows = observations(100).clamp(-9, 9)
+    torch.testing.assert_close(RunningNorm(DIM)(rows), rows, rtol=1e-7, atol=0)
+
+
+def test_forward_has_no_side_effect() -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(50))
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    first = norm(observations(50, seed=1))
+    norm.train()(observations(7, seed=2))
+    assert torch.equal(norm(observations(50, seed=1)), first)
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+def test_statistics_are_those_of_everything_seen() -> None:
+    norm = RunningNorm(DIM)
+    rows = observations(1000)
+    for chunk in rows.split([1, 9, 400, 590]):
+        norm.update_stats(chunk)
+    everything = rows.double().numpy()
+    np.testing.assert_allclose(norm.mean, everything.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(norm.var, everything.var(0), rtol=1e-12)
+    assert norm.count.item() == 1000
+
+
+def test_time_and_environments_are_both_rows() -> None:
+    stacked, flat = RunningNorm(DIM), RunningNorm(DIM)
+    stacked.update_stats(observations(60).reshape(12, 5, DIM))
+    flat.update_stats(observations(60))
+    assert all(torch.equal(value, flat.state_dict()[name]) for name, value in stacked.state_dict().items())
+
+
+def test_what_it_learned_from_comes_out_with_zero_mean_and_unit_variance() -> None:
+    norm = RunningNorm(DIM)
+    rows = observations(1000).double()
+    norm.update_stats(rows)
+    scaled = norm(rows).numpy()
+    np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-9)
+    expected = everything = rows.numpy().var(0)
+    np.testing.assert_allclose(scaled.var(0), expected / (everything + 1e-8), rtol=1e-9)
+
+
+@pytest.mark.parametrize("clip", [1.0, 10.0])
+def test_output_is_clipped(clip: float) -> None:
+    norm = RunningNorm(2, clip=clip)
+    norm.update_stats(torch.randn(100, 2, generator=torch.Generator().manual_seed(0)))
+    assert norm(torch.tensor([[1e6, -1e6]])).tolist() == [[clip, -clip]]
+
+
+def test_a_dimension_that_never_changes_stays_finite() -> None:
+    norm = RunningNorm(1)
+    norm.update_stats(torch.full((10, 1), 3.0))
+    assert norm(torch.full((1, 1), 3.0)).item() == 0
+    assert norm(torch.full((1, 1), 4.0)).item() == norm.clip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_buffers_are_float64_and_the_output_has_the_dtype_of_the_input(dtype: torch.dtype) -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(10).to(dtype))
+    assert {buffer.dtype for buffer in norm.buffers()} == {torch.float64}
+    assert norm(observations(3).to(dtype)).dtype == dtype
+
+
+def test_single_precision_inputs_far_from_zero_keep_their_digits() -> None:
+    """In float32 arithmetic the variance of 10,000 ± 0.01 would be lost after a few thousand rows."""
+    norm = RunningNorm(1)
+    rows = (10_000 + 0.01 * torch.randn(5000, 1, generator=torch.Generator().manual_seed(0))).float()
+    for chunk in rows.split(100):
+        norm.update_stats(chunk)
+    assert norm.var.item() == pytest.approx(rows.double().numpy().var(), rel=1e-6)
+
+
+def test_state_dict_carries_the_statistics() -> None:
+    learned, fresh = RunningNorm(DIM), RunningNorm(DIM)
+    learned.update_stats(observations(100))
+    fresh.load_state_dict(learned.state_dict())
+    assert set(learned.state_dict()) == {"mean", "var", "count"}
+    assert torch.equal(fresh(observations(5)), learned(observations(5)))
+    fresh.update_stats(observations(3))
+    learned.update_stats(observations(3))
+    assert torch.equal(fresh.var, learned.var)
+
+
+def test_it_has_no_parameters_and_no_gradient_reaches_the_statistics() -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(10).requires_grad_())
+    assert not list(norm.parameters())
+    assert not any(buffer.requires_grad for buffer in norm.buffers())
+
+
+# --- statistics as tensors --------------------------------------------------------------------------------------
+
+
+def test_refreshed_is_what_update_stats_writes_and_changes_nothing_itself() -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(30))
+    statistics = dict(norm.named_buffers())
+    before = {name: value.clone() for name, value in statistics.items()}
+    found = refreshed(statistics, observations(50, seed=1))
+    assert all(torch.equal(statistics[name], value) for name, value in before.items())
+    norm.update_stats(observations(50, seed=1))
+    assert found.keys() == {"mean", "var", "count"}
+    assert all(torch.equal(value, found[name]) for name, value in norm.named_buffers())
+    everything = torch.cat((observations(30), observations(50, seed=1))).double()
+    torch.testing.assert_close(found["mean"], everything.mean(0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found["var"], everything.var(0, correction=0), rtol=1e-12, atol=0)
+
+
+def test_without_a_normaliser_there_is_nothing_to_refresh() -> None:
+    assert refreshed({}, observations(5)) == {}
+
+
+def test_stacked_statistics_are_each_their_own() -> None:
+    rows = torch.stack([observations(20, seed=n) for n in range(3)])
+    norms = [RunningNorm(DIM) for _ in range(3)]
+    together = {
+        name: torch.stack([dict(norm.named_buffers())[name] for norm in norms]) for name in norms[0].state_dict()
+    }
+    together = torch.func.vmap(refreshed)(together, rows)
+    for n, norm in enumerate(norms):
+        norm.update_stats(rows[n])
+        for name, value in norm.named_buffers():
+            torch.testing.assert_close(together[name][n], value, rtol=1e-12, atol=1e-12)
+
+
+def test_after_a_move_the_statistics_live_in_the_other_tensors() -> None:
+    norm = RunningNorm(DIM)
+    norm.update_stats(observations(30))
+    expected = norm(observations(5))
+    old = dict(norm.named_buffers())
+    both = {name: torch.stack((value, value)) for name, value in old.items()}
+    norm.move({name: value[1] for name, value in both.items()})
+    assert torch.equal(norm(observations(5)), expected)
+    assert set(norm.state_dict()) == {"mean", "var", "count"}
+    norm.update_stats(observations(50, seed=1))
+    for name, value in norm.named_buffers():
+        assert value.data_ptr() == both[name][1].data_ptr()
+        assert torch.equal(both[name][0], old[name]), "the neighbour in the stack is not touched"
+        assert not torch.equal(both[name][1], old[name])
+    norm.load_state_dict(old)
+    assert all(torch.equal(both[name][1], value) for name, value in old.items())

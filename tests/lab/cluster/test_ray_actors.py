@@ -1,0 +1,57 @@
+"""Environments stepped by Ray actors: the same weights as in one process, also if an actor is killed on the way."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from actor_runs import BLOCKS, ENV, SETTINGS, config_of, learned, same, train
+
+from minerva.lab.cluster.actors import local_blocks, ray_blocks
+from minerva.loop.remote import Blocks
+
+ray = pytest.importorskip("ray")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """A Ray of this machine, with a core for every actor."""
+    how = {"num_cpus": BLOCKS, "include_dashboard": False, "object_store_memory": 100 << 20}
+    ray.init("local", logging_level="error", log_to_driver=False, **how)
+    yield
+    ray.shutdown()
+
+
+def of_actors(algo: str) -> Blocks:
+    return ray_blocks(algo, config_of(algo), ENV, BLOCKS)
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_actors_collect_what_one_process_collects_in_the_same_blocks(algo: str, tmp_path: Path) -> None:
+    trainer = train(algo, of_actors(algo), tmp_path / "actors")
+    trainer.envs.close()
+    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "blocks")
+    assert same(learned(tmp_path / "actors"), learned(tmp_path / "blocks"))
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_as_it_would_have(algo: str, tmp_path: Path) -> None:
+    blocks, killed = of_actors(algo), list[int]()
+
+    def kill(step: int, metrics: Any, trainer: Any) -> bool:
+        if not killed:
+            killed.append(ray.get(blocks.workers[0].handle.process.remote()))  # type: ignore[attr-defined]
+            os.kill(killed[0], signal.SIGKILL)
+        return False
+
+    train(algo, blocks, tmp_path / "killed", kill)
+    alive = ray.get(blocks.workers[0].handle.process.remote())  # type: ignore[attr-defined]
+    blocks.close()
+    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "blocks")
+    assert killed
+    assert alive != killed[0]
+    assert same(learned(tmp_path / "killed"), learned(tmp_path / "blocks"))

@@ -1,0 +1,181 @@
+"""The exported folder: whole, honest about the return, and usable where there is no torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import onnxruntime
+import pytest
+import yaml
+from tiny_runs import PPO, SETTINGS, FinishedRun, Paced
+
+import minerva
+from minerva.cli.main import main
+from minerva.errors import RunError, TrainingError
+from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
+from minerva.lab.export import folder
+from minerva.lab.export.folder import EXAMPLE_SOURCE, Export, export
+
+FILES = ["README.md", "config.yaml", "policy.onnx", "ppo_best.pt", "run_policy.py"]
+
+
+class Unregistered(Paced):
+    """An environment without an id."""
+
+
+@pytest.fixture(scope="module")
+def shared(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Export:
+    return export(finished_run.folder, out=tmp_path_factory.mktemp("out") / "shared", episodes=6, video=False)
+
+
+def front_matter(card: Path) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load(card.read_text().split("---\n")[1])
+    return read
+
+
+def test_everything_is_there_and_nothing_else(shared: Export) -> None:
+    assert shared.files == FILES
+    assert sorted(path.name for path in shared.path.iterdir()) == FILES
+    assert [path.name for path in shared.path.parent.iterdir()] == ["shared"]
+
+
+def test_the_card_holds_the_return_of_an_evaluation_with_its_interval(
+    shared: Export, finished_run: FinishedRun
+) -> None:
+    again = minerva.evaluate(finished_run.folder, episodes=6)
+    assert shared.score.returns == again.returns
+    low, high = iqm_interval(again.returns)
+    header = front_matter(shared.path / "README.md")
+    (result,) = header["model-index"][0]["results"]
+    assert header["library_name"] == "minerva"
+    assert result["task"]["type"] == "reinforcement-learning"
+    assert result["dataset"]["name"] == "Pendulum-v1"
+    shown = [metric["value"] for metric in result["metrics"]]
+    assert shown == [
+        f"{again.mean:.2f} +/- {np.std(again.returns):.2f}",
+        f"{interquartile_mean(again.returns):.2f} [{low:.2f}, {high:.2f}]",
+    ]
+    text = (shared.path / "README.md").read_text()
+    assert f"{again.mean:,.1f} ± {np.std(again.returns):,.1f}" in text
+    assert "6 episodes, from the seeds 10,000 and up" in text
+
+
+def test_the_checkpoint_and_the_config_in_it_work_by_themselves(shared: Export, finished_run: FinishedRun) -> None:
+    observation = np.array([0.3, -0.9, 1.0])
+    here, there = (minerva.load_policy(path) for path in (shared.path / "ppo_best.pt", finished_run.folder))
+    assert np.array_equal(here.act(observation), there.act(observation))
+    assert (shared.path / "config.yaml").read_text() == (finished_run.folder / "config.yaml").read_text()
+
+
+def test_the_example_plays_an_episode_where_importing_torch_fails(shared: Export, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('there is no torch here')")
+    (tmp_path / "minerva.py").write_text("raise ImportError('there is no minerva here')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(shared.path / "run_policy.py")]
+    refused = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
+    assert "there is no torch here" in refused.stderr
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    name, _, total = done.stdout.partition(": return ")
+    assert name == "ppo on Pendulum-v1"
+    assert float(total.replace(",", "")) == pytest.approx(played(shared.path / "ppo_best.pt"), rel=1e-3)
+
+
+def played(checkpoint: Path) -> float:
+    """The return of an episode from seed 0, by the policy itself."""
+    policy, env = minerva.load_policy(checkpoint), gym.make("Pendulum-v1")
+    observation, _ = env.reset(seed=0)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
+        total, over = total + float(reward), terminated or truncated
+    return total
+
+
+def test_the_example_is_short_and_knows_nothing_of_minerva() -> None:
+    lines = [line for line in EXAMPLE_SOURCE.read_text().splitlines() if line.strip()]
+    assert len(lines) <= 20
+    assert not any("minerva" in line or "torch" in line for line in lines)
+
+
+# --- the video ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "shown"), [("mp4", '<video src="replay.mp4"'), ("gif", "![an episode](replay.gif)")])
+def test_the_runs_own_video_is_taken(
+    form: str, shown: str, finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "exported", lambda policy: folder.Exported(b"graph", 0.0))
+    film = finished_run.folder / "videos" / f"best.{form}"
+    film.write_bytes(b"film")
+    try:
+        done = export(finished_run.folder, out=tmp_path / "out", episodes=1)
+    finally:
+        film.unlink()
+    assert (done.path / f"replay.{form}").read_bytes() == b"film"
+    assert shown in (done.path / "README.md").read_text()
+
+
+def test_a_video_is_made_where_there_is_none_or_the_reason_is_told(
+    finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folder, "exported", lambda policy: folder.Exported(b"graph", 0.0))
+    monkeypatch.setattr(folder, "FILMED", 0.2)
+    done = export(finished_run.folder, "last", out=tmp_path / "out", episodes=1)
+    assert "replay.mp4" in done.files
+    monkeypatch.setattr(folder, "FILMED", -1)  # which is refused
+    again = export(finished_run.folder, "last", out=tmp_path / "out", episodes=1)
+    assert "There is no video in the folder: error: seconds is -1" in caplog.text
+    assert "replay.mp4" not in again.files
+    assert not (tmp_path / "out" / "replay.mp4").exists()  # of another export
+
+
+# --- what cannot be ---------------------------------------------------------------------------------------------
+
+
+def test_an_environment_that_only_the_training_script_knows_shows_the_runs_own_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folder, "exported", lambda policy: folder.Exported(b"graph", 0.0))
+    minerva.PPOTrainer(Unregistered, seed=0, **PPO).train(128, tmp_path / "run", **SETTINGS)
+    done = export(tmp_path / "run", "last", video=False)
+    assert done.path == tmp_path / "run" / "export"
+    assert "2 episodes of the evaluation during training" in (done.path / "README.md").read_text()
+    assert "no other can be made" in caplog.text
+
+
+def test_a_graph_that_fails_its_check_leaves_nothing(
+    finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(policy: Any) -> Any:
+        raise TrainingError("acts differently")
+
+    monkeypatch.setattr(folder, "exported", fail)
+    with pytest.raises(TrainingError):
+        export(finished_run.folder, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left_alone(finished_run: FinishedRun, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds other files and no export: give an empty or new folder"):
+        export(finished_run.folder, out=tmp_path)
+    with pytest.raises(RunError, match="is a file: give a new folder"):
+        export(finished_run.folder, out=tmp_path / "mine.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_command_states_tolerance_difference_and_folder(
+    finished_run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["export", str(finished_run.folder), "--out", str(out), "--episodes", "2", "--no-video"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"export: {out}"
+    assert lines[0].startswith("checked on 1,000 observations: actions differ by ")
+    assert "(allowed: 1e-05)" in lines[0]
+    assert onnxruntime.InferenceSession(out / "policy.onnx").get_modelmeta().producer_name == "minerva"

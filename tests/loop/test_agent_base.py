@@ -1,0 +1,98 @@
+"""What all agents share: numbers as tensors and back, compiling, and pieces put in the place of others."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from minerva.compute import compiled as compiled_module
+from minerva.loop.agent import as_tensors, fetched
+from minerva.loop.stacking import Stack
+from minerva.trainers.ppo.agent import PPOAgent
+from minerva.trainers.ppo.config import PPOConfig
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_become_scalars_and_lists_become_vectors_of_one_dtype(dtype: torch.dtype) -> None:
+    given: dict[str, Any] = {"gamma": 0.99, "period": 7, "bounds": [0.01, 0.02], "never": float("inf"), "one": [3.0]}
+    found = as_tensors(given, torch.zeros(1, dtype=dtype))
+    assert list(found) == list(given)
+    assert {value.dtype for value in found.values()} == {dtype}
+    assert {name: tuple(value.shape) for name, value in found.items()} == {
+        "gamma": (),
+        "period": (),
+        "bounds": (2,),
+        "never": (),
+        "one": (1,),
+    }
+    for name, value in given.items():
+        assert torch.equal(found[name], torch.tensor(value, dtype=dtype)), name
+
+
+def test_tuples_are_lists_too_and_no_numbers_are_no_tensors() -> None:
+    assert as_tensors({"bounds": (1.0, 2.0)}, torch.zeros(1))["bounds"].tolist() == [1, 2]
+    assert as_tensors({}, torch.zeros(1)) == {}
+
+
+def test_an_agents_metrics_come_back_as_one_dict_of_floats() -> None:
+    metrics = {"loss": torch.tensor(0.1), "finite": torch.tensor(True), "skipped": torch.tensor(2**40)}
+    (row,) = fetched(metrics)
+    assert row == {"loss": torch.tensor(0.1).item(), "finite": 1.0, "skipped": float(2**40)}
+    assert all(type(value) is float for value in row.values())
+
+
+@pytest.mark.parametrize("agents", [1, 2, 5])
+def test_a_stacks_metrics_come_back_as_a_dict_for_each_agent(agents: int) -> None:
+    metrics = {"loss": torch.arange(agents) / 8, "count": 10 * torch.arange(agents)}
+    assert fetched(metrics) == [{"loss": n / 8, "count": 10.0 * n} for n in range(agents)]
+
+
+def test_metrics_of_one_name_are_not_taken_for_agents() -> None:
+    assert fetched({"loss": torch.tensor(3.0)}) == [{"loss": 3.0}]
+    assert fetched({"loss": torch.tensor([3.0, 4.0])}) == [{"loss": 3.0}, {"loss": 4.0}]
+
+
+def test_metrics_are_fetched_without_their_graph() -> None:
+    weight = torch.tensor(2.0, requires_grad=True)
+    assert fetched({"loss": weight**2}) == [{"loss": 4.0}]
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------
+
+
+def make_agent(**settings: Any) -> PPOAgent:
+    return PPOAgent(
+        3, 2, PPOConfig.from_dict({"rollout_steps": 8, "minibatch_size": 3, "update_epochs": 2, **settings})
+    )
+
+
+def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -> None:
+    agent, called = make_agent(), list[str]()
+
+    def lift(name: str, piece: Any) -> Any:
+        return lambda *inputs: called.append(name) or piece(*inputs)
+
+    lifted = agent.lifted(lift)
+    assert type(lifted) is PPOAgent
+    assert lifted.state is agent.state
+    source = torch.Generator().manual_seed(0)
+    rollout = {name: torch.randn(8, 1, 3, generator=source) for name in ("obs", "next_obs")}
+    rollout |= {"actions": torch.randn(8, 1, 2, generator=source), "rewards": torch.randn(8, 1, generator=source)}
+    rollout |= {"terminated": torch.zeros(8, 1), "dones": torch.zeros(8, 1)}
+    orders, hyper = agent.draw_update(rollout), agent.hyper()
+    with torch.no_grad():
+        expected, _ = agent.updated(agent.state, rollout, orders, hyper)
+        assert called == []
+        found, _ = lifted.updated(agent.state, rollout, orders, hyper)
+    assert called == ["evaluated", *["minibatch_step"] * agent.calls("minibatch_step"), "concluded"]
+    assert torch.equal(found["parameters"], expected["parameters"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "updates", "wanted"), [("auto", 10**9, True), ("auto", 1, False), ("off", 10**9, False)]
+)
+def test_what_is_worth_compiling_is_compiled(mode: Any, updates: int, wanted: bool) -> None:
+    agent = make_agent()
+    functions = Stack([agent], mode, updates)._functions
+    pieces = {name: isinstance(getattr(functions, name), compiled_module._Compiled) for name in agent.PIECES}
+    assert pieces == {name: wanted and name in agent.COMPILED for name in agent.PIECES}

@@ -1,0 +1,79 @@
+"""Environments in blocks: what is collected does not depend on where a block is, nor on whether it was replaced."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from actor_runs import BLOCKS, ENV, SETTINGS, STEPS, config_of, learned, same, train
+from torch.testing import assert_close
+
+from minerva.errors import ConfigError, EnvError
+from minerva.lab.cluster.actors import local_blocks, make_block
+from minerva.loop.off_policy import ROUND
+from minerva.loop.remote import Blocks, LocalWorker
+
+
+class Mortal(LocalWorker):
+    """A worker that loses its block before the given call, and gets a new one."""
+
+    def __init__(self, algo: str, dies_at: int) -> None:
+        self.made_of = (algo, config_of(algo), ENV, SETTINGS[algo]["num_envs"] // BLOCKS, "gymnasium")
+        super().__init__(make_block(*self.made_of))
+        self.left = dies_at
+
+    def result(self, begun: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.block = make_block(*self.made_of)
+        return super().result(begun)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_on_policy_runs_in_blocks_are_those_of_one_process(algo: str, tmp_path: Path) -> None:
+    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "blocks")
+    train(algo, "gymnasium", tmp_path / "whole")
+    assert_close(learned(tmp_path / "blocks"), learned(tmp_path / "whole"), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_a_worker_that_is_replaced_leaves_no_trace(algo: str, tmp_path: Path) -> None:
+    workers = [Mortal(algo, dies_at=4), Mortal(algo, dies_at=0)]
+    train(algo, Blocks(workers, SETTINGS[algo]["num_envs"]), tmp_path / "replaced")
+    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "kept")
+    assert same(learned(tmp_path / "replaced"), learned(tmp_path / "kept"))
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_a_run_with_blocks_goes_on_bit_for_bit(algo: str, tmp_path: Path) -> None:
+    blocks = [local_blocks(algo, config_of(algo), ENV, BLOCKS) for _ in range(3)]
+    train(algo, blocks[0], tmp_path / "whole")
+    train(algo, blocks[1], tmp_path / "parts", lambda step, metrics, trainer: step >= 200)
+    assert not same(learned(tmp_path / "parts"), learned(tmp_path / "whole"))
+    train(algo, blocks[2], tmp_path / "parts")
+    assert same(learned(tmp_path / "parts"), learned(tmp_path / "whole"))
+
+
+def test_staleness_is_reported_and_never_more_than_the_updates_of_a_round(tmp_path: Path) -> None:
+    train("mpo", local_blocks("mpo", config_of("mpo"), ENV, BLOCKS), tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    stale = [row["actors/staleness"] for row in rows if "actors/staleness" in row]
+    bound = ROUND * SETTINGS["mpo"]["num_envs"] * SETTINGS["mpo"]["updates_per_step"]
+    assert 0 < max(stale) <= bound
+    assert rows[-1]["step"] == STEPS["mpo"]
+
+
+def test_the_replay_holds_the_density_that_the_worker_acted_with(tmp_path: Path) -> None:
+    trainer = train("mpo", local_blocks("mpo", config_of("mpo"), ENV, BLOCKS), tmp_path)
+    rows = trainer.replay.by_field(trainer.replay.storage[:20].flatten(0, 1))
+    assert rows["behaviour_logp"].abs().min() > 0
+    assert (rows["actions_exec"].abs() <= 1).all()
+
+
+def test_blocks_are_equal_and_are_not_stepped_by_hand() -> None:
+    with pytest.raises(ConfigError, match="multiple of actors"):
+        local_blocks("ppo", config_of("ppo"), ENV, 3)
+    blocks = local_blocks("ppo", config_of("ppo"), ENV, BLOCKS)
+    blocks.reset([0, 1, 2, 3])
+    with pytest.raises(EnvError, match="stepped by actors"):
+        blocks.step(blocks.obs[:, :1])
