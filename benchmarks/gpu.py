@@ -78,11 +78,11 @@ def _batch(seed: int) -> dict[str, torch.Tensor]:
     obs, ends = normal(OBS), torch.zeros(1, STATES, device="cuda")
     return {
         "obs": obs,
-        "actions": normal(ACT).clamp(-1, 1),
+        "actions_raw": normal(ACT).clamp(-1, 1),
         "next_obs": obs + 0.1 * normal(OBS),
         "rewards": normal(),
         "terminated": ends,
-        "dones": ends.clone(),
+        "ended": ends.clone(),
     }
 
 

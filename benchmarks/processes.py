@@ -32,8 +32,8 @@ MANY = 1_000_000
 def rollout(config: Any, device: torch.device) -> dict[str, Tensor]:
     """Steps without an end, as if they had been collected."""
     steps = (config.rollout_steps, config.num_envs)
-    rows = {"obs": OBS, "next_obs": OBS, "actions": ACTIONS}
-    zeros = {name: torch.zeros(steps, device=device) for name in ("terminated", "dones")}
+    rows = {"obs": OBS, "next_obs": OBS, "actions_raw": ACTIONS}
+    zeros = {name: torch.zeros(steps, device=device) for name in ("terminated", "ended")}
     drawn = {name: torch.randn((*steps, width), device=device) for name, width in rows.items()}
     return {**drawn, "rewards": torch.randn(steps, device=device), **zeros}
 

@@ -88,16 +88,16 @@ def _returns(normal: Normal) -> None:
     shape = (STEPS, ENVS)
     rewards, values, next_values = normal(*shape), normal(*shape), normal(*shape)
     terminated = (normal(*shape) > 1).to(rewards.dtype)
-    dones = torch.maximum(terminated, (normal(*shape) > 1).to(rewards.dtype))
+    ended = torch.maximum(terminated, (normal(*shape) > 1).to(rewards.dtype))
     gamma, trace = torch.tensor(0.9), torch.tensor(0.8)
     deltas = returns.td_errors(rewards, values, next_values, terminated, gamma)
-    returns.gae(deltas, dones, gamma, trace)
-    returns.discounted_returns(rewards, next_values, terminated, dones, gamma)
-    returns.n_step_sums(rewards, dones, gamma)
+    returns.gae(deltas, ended, gamma, trace)
+    returns.discounted_returns(rewards, next_values, terminated, ended, gamma)
+    returns.n_step_sums(rewards, ended, gamma)
     returns.bootstrapped(rewards[0], torch.rand(ENVS), next_values[0], terminated[0])
     traces = returns.trace_coefficients(normal(*shape), normal(*shape), trace)
-    returns.retrace(values, deltas, traces, dones, gamma)
-    returns.discounted_sums(rewards, dones, normal(ENVS), gamma)
+    returns.retrace(values, deltas, traces, ended, gamma)
+    returns.discounted_sums(rewards, ended, normal(ENVS), gamma)
     returns.normalize(0.1 + 0.5 * normal(ROWS))
     returns.standardize(0.1 + 0.5 * normal(ROWS))
     returns.explained_variance(0.5 * normal(ROWS), 0.5 * normal(ROWS))
@@ -191,11 +191,11 @@ def _rollout(normal: Normal) -> dict[str, Tensor]:
     terminated = (normal(STEPS, ENVS) > 1.3).to(obs.dtype)
     return {
         "obs": obs[:-1].clone(),
-        "actions": normal(STEPS, ENVS, ACT),
+        "actions_raw": normal(STEPS, ENVS, ACT),
         "next_obs": obs[1:].clone(),
         "rewards": normal(STEPS, ENVS),
         "terminated": terminated,
-        "dones": torch.maximum(terminated, (normal(STEPS, ENVS) > 1.3).to(obs.dtype)),
+        "ended": torch.maximum(terminated, (normal(STEPS, ENVS) > 1.3).to(obs.dtype)),
     }
 
 

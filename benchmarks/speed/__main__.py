@@ -112,7 +112,7 @@ def replay_memory(options: Options) -> list[dict[str, Any]]:
 
     from minerva.data.replay import Replay
 
-    widths = {"obs": 17, "actions_exec": 6, "next_obs": 17}
+    widths = {"obs": 17, "actions_executed": 6, "next_obs": 17}
     replay = Replay(1_000_000, 1, widths, torch.device("cpu"))
     megabytes = replay.storage.nbytes / 1e6
     console.print(f"\n[bold]Replay[/]: a million transitions of HalfCheetah in {megabytes:.0f} MB")

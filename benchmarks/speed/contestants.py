@@ -182,9 +182,9 @@ def vmpo_update(compile: Any, gate: Gate) -> None:
         updates_per_rollout=16,
         advantage_estimator="gae",
     )
-    rollout = {name: torch.zeros(shape) for name in ("terminated", "dones")}
+    rollout = {name: torch.zeros(shape) for name in ("terminated", "ended")}
     rollout |= {"obs": torch.randn(*shape, 17), "next_obs": torch.randn(*shape, 17), "rewards": torch.randn(shape)}
-    rollout["actions"] = torch.randn(*shape, 6)
+    rollout["actions_raw"] = torch.randn(*shape, 6)
     _learn(VMPOAgent.from_config(17, 6, config), rollout, compile, gate)
 
 

@@ -76,16 +76,16 @@ class RewardNorm:
             "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
         }
 
-    def __call__(self, rewards: Tensor, dones: Tensor) -> Tensor:
+    def __call__(self, rewards: Tensor, ended: Tensor) -> Tensor:
         """Learn from a rollout's rewards [T, E] and return them scaled."""
-        state, scaled = self.scaled(self.state, rewards, dones)
+        state, scaled = self.scaled(self.state, rewards, ended)
         copy_(self.state, state)
         return scaled
 
     @staticmethod
-    def scaled(state: Tree, rewards: Tensor, dones: Tensor, processes: Processes = ALONE) -> tuple[Tree, Tensor]:
+    def scaled(state: Tree, rewards: Tensor, ended: Tensor, processes: Processes = ALONE) -> tuple[Tree, Tensor]:
         """The state after learning from the rewards [T, E] of all processes' rollouts, and the own ones scaled."""
-        sums, running = discounted_sums(rewards.double(), dones.double(), state["running"], state["gamma"])
+        sums, running = discounted_sums(rewards.double(), ended.double(), state["running"], state["gamma"])
         before = {name: state[name] for name in ("mean", "var", "count")}
         statistics = refreshed(before, sums.reshape(-1), processes)
         variance = statistics["var"]

@@ -17,15 +17,15 @@ from minerva.errors import CheckpointError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-OWN_FIELDS = {"rewards": 1, "dones": 1, "truncated": 1}
-"""What every row has, flags last. `dones` marks a termination; a time limit is `truncated`."""
+OWN_FIELDS = {"rewards": 1, "terminated": 1, "truncated": 1}
+"""What every row has, flags last."""
 
 
 class Replay:
     """Keeps the newest `capacity` transitions and gives them back in random batches.
 
-    `widths` says how many numbers each further field has: `obs`, `actions_exec`, `next_obs` and whatever the learner
-    wants. `next_obs` is the true next observation, also at an episode's end.
+    `widths` says how many numbers each further field has: `obs`, `actions_executed`, `next_obs` and what else the
+    learner wants. `next_obs` is the true next observation, also at an episode's end.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Replay:
         offsets = torch.cat((torch.zeros_like(first), goes_on.cumsum(1)), 1)  # 0, 1, 2, ... and no further than the end
         places = ahead.gather(1, offsets) * self.num_envs + envs
         batch = self.by_field(rows.index_select(0, places.flatten()).view(*ahead.shape, -1))
-        batch["truncated"] = ends.gather(1, offsets).unsqueeze(-1).float() - batch["dones"]
+        batch["truncated"] = ends.gather(1, offsets).unsqueeze(-1).float() - batch["terminated"]
         return batch
 
     def move(self, state: Tree) -> None:
@@ -151,7 +151,7 @@ class Replay:
         self.cuts = [row for row in self.cuts if row >= self.written - self.steps]
         for row in self.cuts:
             marked = self.by_field(self.storage[row % self.steps])
-            marked["truncated"].copy_(1 - marked["dones"])
+            marked["truncated"].copy_(1 - marked["terminated"])
 
     def by_field(self, rows: Tensor) -> dict[str, Tensor]:
         """The columns of rows by name."""

@@ -20,8 +20,8 @@ class Rollout:
         self.filled = 0
         self.noise: Tensor | None = None
         """Of the actions of all its steps, drawn when it is begun.  [T, E, D]"""
-        widths = {"obs": (obs_dim,), "actions": (act_dim,), "next_obs": (obs_dim,)}
-        shapes = {**widths, "rewards": (), "terminated": (), "dones": ()}
+        widths = {"obs": (obs_dim,), "actions_raw": (act_dim,), "next_obs": (obs_dim,)}
+        shapes = {**widths, "rewards": (), "terminated": (), "ended": ()}
         pinned = device.type == "cuda"
         self.fields = {name: torch.zeros(steps, num_envs, *shape, pin_memory=pinned) for name, shape in shapes.items()}
         self._rows = {name: field.numpy() for name, field in self.fields.items()}
@@ -47,17 +47,17 @@ class Rollout:
         """Keep the next step. `next_obs` is the true next observation, also at an episode's end."""
         rows, t = self._rows, self.filled
         rows["obs"][t] = obs
-        rows["actions"][t] = actions
+        rows["actions_raw"][t] = actions
         rows["next_obs"][t] = next_obs
         rows["rewards"][t] = rewards
         rows["terminated"][t] = terminated
-        rows["dones"][t] = terminated | truncated
+        rows["ended"][t] = terminated | truncated
         self.filled += 1
 
     def fill(self, fields: Mapping[str, Array]) -> None:
         """Keep all steps at once, [T, E, ...] by field."""
         for name, rows in self._rows.items():
-            rows[:] = fields["terminated"] | fields["truncated"] if name == "dones" else fields[name]
+            rows[:] = fields["terminated"] | fields["truncated"] if name == "ended" else fields[name]
         self.filled = self.steps
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Returns and advantages along time. Shapes: T steps of E environments, [T, E] unless it says otherwise.
 
-`terminated` marks e_t: the episode really ended and nothing follows. `dones` marks d_t: it ended or was cut by
+`terminated` marks e_t: the episode really ended and nothing follows. `ended` marks d_t: it ended or was cut by
 a time limit, so the next row belongs to another episode. `next_values` are those of the true next observation,
 also where the episode was cut.
 """
@@ -18,11 +18,11 @@ def td_errors(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: 
     return deltas
 
 
-def gae(deltas: Tensor, dones: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Tensor:
+def gae(deltas: Tensor, ended: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Tensor:
     """Generalised advantage estimates (Schulman et al. 2016, eq. 16), cut at every episode's end."""
     advantages = []
     advantage = torch.zeros_like(deltas[0])
-    for delta, done in zip(deltas.flip(0), dones.flip(0), strict=True):
+    for delta, done in zip(deltas.flip(0), ended.flip(0), strict=True):
         # LaTeX: A_t = \delta_t + \gamma \lambda (1 - d_t) A_{t+1}
         advantage = delta + gamma * gae_lambda * (1 - done) * advantage
         advantages.append(advantage)
@@ -30,12 +30,12 @@ def gae(deltas: Tensor, dones: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Ten
 
 
 def discounted_returns(
-    rewards: Tensor, next_values: Tensor, terminated: Tensor, dones: Tensor, gamma: Tensor
+    rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: Tensor
 ) -> Tensor:
     """Discounted return to the end of the rollout, bootstrapped there and wherever a time limit cut."""
     returns = []
     following = next_values[-1]
-    steps = (rewards.flip(0), next_values.flip(0), terminated.flip(0), dones.flip(0))
+    steps = (rewards.flip(0), next_values.flip(0), terminated.flip(0), ended.flip(0))
     for reward, next_value, end, done in zip(*steps, strict=True):
         # LaTeX: G_t = r_t + \gamma ((1 - d_t) G_{t+1} + d_t (1 - e_t) V(s_{t+1}))
         following = reward + gamma * ((1 - done) * following + done * (1 - end) * next_value)
@@ -43,15 +43,15 @@ def discounted_returns(
     return torch.stack(returns).flip(0)
 
 
-def n_step_sums(rewards: Tensor, dones: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def n_step_sums(rewards: Tensor, ended: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What T rows say of the first one's return: reward, discount of the state that follows, rows used.  -> [E] each
 
     Rows count until the first that ends an episode. The state that follows is that of the last row used.
     """
     # LaTeX: x_t = 1 - d_t
-    goes_on = 1 - dones
+    goes_on = 1 - ended
     # LaTeX: m_t = \prod_{k<t} x_k
-    counted = torch.cat((torch.ones_like(dones[:1]), torch.cumprod(goes_on, 0)[:-1]))
+    counted = torch.cat((torch.ones_like(ended[:1]), torch.cumprod(goes_on, 0)[:-1]))
     steps = torch.arange(rewards.shape[0], dtype=rewards.dtype, device=rewards.device).unsqueeze(-1)
     # LaTeX: R = \sum_t \gamma^t m_t r_t
     total = (gamma**steps * counted * rewards).sum(0)
@@ -78,7 +78,7 @@ def trace_coefficients(log_prob: Tensor, behaviour_log_prob: Tensor, retrace_lam
     return traces
 
 
-def retrace(values: Tensor, deltas: Tensor, traces: Tensor, dones: Tensor, gamma: Tensor) -> Tensor:
+def retrace(values: Tensor, deltas: Tensor, traces: Tensor, ended: Tensor, gamma: Tensor) -> Tensor:
     """Retrace's target for the first row (Munos et al. 2016, eq. 4), the trace cut at an episode's end.  -> [E]
 
     `values` are Q' of the rows' own actions. The sum over time is taken from its end: each weight gamma^t c_1...c_t
@@ -86,7 +86,7 @@ def retrace(values: Tensor, deltas: Tensor, traces: Tensor, dones: Tensor, gamma
     """
     following = torch.zeros_like(deltas[0])
     next_trace = torch.zeros_like(deltas[0])
-    for delta, trace, done in zip(deltas.flip(0), traces.flip(0), dones.flip(0), strict=True):
+    for delta, trace, done in zip(deltas.flip(0), traces.flip(0), ended.flip(0), strict=True):
         # LaTeX: \Delta_t = \delta_t + \gamma c_{t+1} (1 - d_t) \Delta_{t+1}
         following = delta + gamma * next_trace * (1 - done) * following
         next_trace = trace
@@ -95,14 +95,14 @@ def retrace(values: Tensor, deltas: Tensor, traces: Tensor, dones: Tensor, gamma
     return target
 
 
-def discounted_sums(rewards: Tensor, dones: Tensor, before: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+def discounted_sums(rewards: Tensor, ended: Tensor, before: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     """Reward summed forward with discount since each episode's start.
 
     `before` [E] is the sum carried into the first row; the sums of all rows and the one to carry on are returned.
     """
     sums = []
     running = before
-    for reward, done in zip(rewards, dones, strict=True):
+    for reward, done in zip(rewards, ended, strict=True):
         # LaTeX: R_t = r_t + \gamma R'_{t-1}
         total = reward + gamma * running
         sums.append(total)

@@ -6,7 +6,7 @@ elsewhere one after the other with the same result.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Self
 
@@ -95,7 +95,7 @@ class OffPolicyTrainer(Trainer):
                 fields, episodes = blocks.finish()
                 note(episodes, [self])
                 for t in range(size):
-                    writer.add(_replay_fields({name: rows[t] for name, rows in fields.items()}))
+                    writer.add({name: rows[t] for name, rows in fields.items()})
                 due = self.updates(step + size * by) - self.updates(step)
                 step += size * by
                 if following:
@@ -193,15 +193,9 @@ class OffPolicyTrainer(Trainer):
 
 def _stepped(envs: VectorEnv, writer: Writer, obs: Array, done: dict[str, Array]) -> list[Episode]:
     """One step of every environment, kept in its trainer's replay."""
-    step = envs.step(done["executed"])
-    writer.add(_replay_fields({**done, **step._asdict(), "obs": obs}))
+    step = envs.step(done["actions_executed"])
+    writer.add({**done, **step._asdict(), "obs": obs})
     return step.episodes
-
-
-def _replay_fields(step: Mapping[str, Array]) -> dict[str, Array]:
-    """One step of all environments under the names that the replay has for its fields."""
-    names = {"executed": "actions_exec", "actions": "actions_raw", "terminated": "dones"}
-    return {names.get(name, name): values for name, values in step.items()}
 
 
 def _next(step: int, every: int) -> int:

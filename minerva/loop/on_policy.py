@@ -41,11 +41,11 @@ def collect(
     while not (first.full or interrupted()):
         obs = envs.obs
         done = stack.act(torch.from_numpy(obs), noise.select(-3, first.filled))
-        step = envs.step(done["executed"])
+        step = envs.step(done["actions_executed"])
         episodes += step.episodes
         for n, rollout in enumerate(rollouts):
             own = slice(n * rollout.num_envs, (n + 1) * rollout.num_envs)
-            rows = (obs, done["actions"], step.next_obs, step.rewards, step.terminated, step.truncated)
+            rows = (obs, done["actions_raw"], step.next_obs, step.rewards, step.terminated, step.truncated)
             rollout.write(*(values[own] for values in rows))
     return episodes
 
@@ -137,4 +137,4 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
     state = joined_state(norms)
     scaled = functools.partial(RewardNorm.scaled, processes=trainers[0].processes)
     scale = InPlace(stack.lift(scaled), state, stack.mode, alone=stack.alone)
-    return lambda data: {**data, "rewards": scale(data["rewards"], data["dones"])}
+    return lambda data: {**data, "rewards": scale(data["rewards"], data["ended"])}

@@ -83,7 +83,7 @@ class Block:
         for draws in _steps(order.draws):
             obs = self.envs.obs
             done = self.stack.act_with([draws]) if isinstance(draws, dict) else self._acted(obs, draws)
-            step = self.envs.step(done["executed"])
+            step = self.envs.step(done["actions_executed"])
             seen = {"obs": obs, "next_obs": step.next_obs, "rewards": step.rewards}
             rows.append({**done, **seen, "terminated": step.terminated, "truncated": step.truncated})
             episodes += step.episodes
@@ -106,7 +106,7 @@ def _steps(draws: Tensor | Rows) -> list[Any]:
     """The draws of each step."""
     if isinstance(draws, Tensor):
         return list(draws.unbind())
-    return [{name: rows[t] for name, rows in draws.items()} for t in range(len(draws["actions"]))]
+    return [{name: rows[t] for name, rows in draws.items()} for t in range(len(draws["actions_raw"]))]
 
 
 class Worker(Protocol):

@@ -172,5 +172,5 @@ class Stack:
 
 def _finite(actions: dict[str, Array]) -> dict[str, Array]:
     """Actions that environments can be given: one agent gone astray is stopped by its own losses, not the others."""
-    np.nan_to_num(actions["executed"], copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+    np.nan_to_num(actions["actions_executed"], copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
     return actions

@@ -102,7 +102,7 @@ def done(trainer: Trainable, processes: Processes, name: str, *arguments: Any) -
 
 AXES = {"envs": 0, "reward_norm": 0, "rollout": 1}
 """The axis of the environments in the parts of a trainer's state that have one."""
-DIVIDED = {"obs", "returns", "lengths", "running", "actions", "next_obs", "rewards", "terminated", "dones", "noise"}
+DIVIDED = {"obs", "returns", "lengths", "running", "actions_raw", "next_obs", "rewards", "terminated", "ended", "noise"}
 """Their tensors along it."""
 
 

@@ -158,11 +158,11 @@ def compare_compiled_with_eager(updates: int) -> None:
         obs = torch.randn(steps + 1, 1, 4, generator=source)
         rollout = {
             "obs": obs[:-1],
-            "actions": torch.randn(steps, 1, 2, generator=source),
+            "actions_raw": torch.randn(steps, 1, 2, generator=source),
             "next_obs": obs[1:],
             "rewards": torch.randn(steps, 1, generator=source),
             "terminated": torch.zeros(steps, 1),
-            "dones": (torch.rand(steps, 1, generator=source) < 0.1).float(),
+            "ended": (torch.rand(steps, 1, generator=source) < 0.1).float(),
         }
         stack.learn(rollout, stack.hyper())
         expected, found = plain.update(rollout), stack.metrics()[0]

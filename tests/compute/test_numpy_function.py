@@ -71,11 +71,11 @@ def test_what_is_written_between_two_actions_is_seen_once_it_is_looked_for(writt
     agent, other = PPOAgent(5, 2, PPOConfig(**NETWORK)), PPOAgent(5, 2, PPOConfig(**NETWORK, initial_log_std=-1.0))
     quick, plain = Stack([agent], "auto", ENOUGH), Stack([agent], "off", ENOUGH)
     obs, drawn = noise(1, 5), noise(1, 2)
-    before = quick.act(obs, drawn)["actions"]
+    before = quick.act(obs, drawn)["actions_raw"]
     WRITES[written](agent, other)
     quick.look_again()
-    found = quick.act(obs, drawn)["actions"]
-    np.testing.assert_allclose(found, plain.act(obs, drawn)["actions"], rtol=1e-5)
+    found = quick.act(obs, drawn)["actions_raw"]
+    np.testing.assert_allclose(found, plain.act(obs, drawn)["actions_raw"], rtol=1e-5)
     assert not np.allclose(found, before)
 
 
@@ -90,7 +90,7 @@ def test_acting_is_that_of_torch_before_and_after_learning(agent: Any, rows: int
         for name, value in expected.items():
             assert found[name].dtype == value.dtype
             np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
-        assert np.abs(found["executed"]).max() == 1.0
+        assert np.abs(found["actions_executed"]).max() == 1.0
         with torch.no_grad():
             agent.state["parameters"].mul_(1.1)
             agent.state["normalizer"]["mean"].add_(0.3)
@@ -136,7 +136,7 @@ def test_what_openblas_would_share_among_threads_is_left_to_torch(width: int, ro
     sizes = (width, width)
     stack = Stack([PPOAgent(5, 2, PPOConfig(policy_layer_sizes=sizes))], "auto", ENOUGH)
     stack._act = lambda *_: torch.zeros(rows, 4)  # type: ignore[assignment]  # compiling takes a while
-    stack._widths = {"actions": 2, "executed": 2}
+    stack._widths = {"actions_raw": 2, "actions_executed": 2}
     stack.act(noise(rows, 5), noise(rows, 2))
     assert bool(stack._hosts) == here
 

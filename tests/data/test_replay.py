@@ -13,7 +13,7 @@ from minerva.errors import CheckpointError
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 CPU = torch.device("cpu")
-WIDTHS = {"obs": 3, "actions_exec": 1, "next_obs": 3}
+WIDTHS = {"obs": 3, "actions_executed": 1, "next_obs": 3}
 
 
 def fill(replay: Replay, ends: np.ndarray, first: int = 0) -> None:
@@ -25,9 +25,9 @@ def fill(replay: Replay, ends: np.ndarray, first: int = 0) -> None:
         replay.add(
             obs=obs,
             next_obs=obs + np.array([0, 0, 1]),
-            actions_exec=100 * episode + step,
+            actions_executed=100 * episode + step,
             rewards=step + 1,
-            dones=row == 1,
+            terminated=row == 1,
             truncated=row == 2,
         )
         step = np.where(row > 0, 0, step + 1)
@@ -45,11 +45,11 @@ def test_a_transition_comes_back_whole() -> None:
     batch = make(40, 3, 1000).sample(500)
     env, episode, step = batch["obs"].T
     torch.testing.assert_close(batch["next_obs"], torch.stack((env, episode, step + 1), 1))
-    torch.testing.assert_close(batch["actions_exec"].squeeze(1), 100 * episode + step)
+    torch.testing.assert_close(batch["actions_executed"].squeeze(1), 100 * episode + step)
     torch.testing.assert_close(batch["rewards"].squeeze(1), step + 1)
     assert {name: tuple(value.shape) for name, value in batch.items()} == {
         **{name: (500, width) for name, width in WIDTHS.items()},
-        **dict.fromkeys(("rewards", "dones", "truncated"), (500, 1)),
+        **dict.fromkeys(("rewards", "terminated", "truncated"), (500, 1)),
     }
 
 
@@ -86,24 +86,27 @@ def test_sequences_run_to_their_episodes_end_and_no_further(
         replay.cut()
         fill(replay, np.zeros((2, envs)), first=1000)
     newest = {tuple(row) for row in replay.storage[(replay.written - 1) % replay.steps, :, :3].tolist()}
-    for obs, dones, truncated in _sequences(replay.sample_sequences(30, length)):
+    for obs, terminated, truncated in _sequences(replay.sample_sequences(30, length)):
         ended = False
-        for before, after, done, cut_off in zip(obs, obs[1:], dones, truncated, strict=False):
+        for before, after, done, cut_off in zip(obs, obs[1:], terminated, truncated, strict=False):
             ended = ended or bool(done or cut_off)
             assert after == (before if ended else (before[0], before[1], before[2] + 1))
-        if ended and not dones[-1] and obs[-1] in newest:
+        if ended and not terminated[-1] and obs[-1] in newest:
             assert truncated[-1] == 1
 
 
 def _sequences(batch: dict[str, torch.Tensor]) -> zip:
     obs = [[tuple(row) for row in rows] for rows in batch["obs"].tolist()]
-    return zip(obs, batch["dones"].squeeze(-1).tolist(), batch["truncated"].squeeze(-1).tolist(), strict=True)
+    return zip(obs, batch["terminated"].squeeze(-1).tolist(), batch["truncated"].squeeze(-1).tolist(), strict=True)
 
 
 def test_ends_keep_their_kind() -> None:
     replay = Replay(100, 1, WIDTHS, CPU)
     fill(replay, np.array([[0], [1], [0], [2], [0], [0]]))
-    marks = {tuple(obs[-1]): (dones[-1], cut[-1]) for obs, dones, cut in _sequences(replay.sample_sequences(200, 3))}
+    marks = {
+        tuple(obs[-1]): (terminated[-1], cut[-1])
+        for obs, terminated, cut in _sequences(replay.sample_sequences(200, 3))
+    }
     assert marks == {(0, 0, 1): (1, 0), (0, 1, 1): (0, 1), (0, 2, 1): (0, 1)}  # the last is the newest row
 
 

@@ -14,20 +14,20 @@ from minerva.trainers.ppo.trainer import PPOTrainer
 GAMMA = 0.9
 
 
-def discounted_since_start(rewards: np.ndarray, dones: np.ndarray, gamma: float) -> np.ndarray:
+def discounted_since_start(rewards: np.ndarray, ended: np.ndarray, gamma: float) -> np.ndarray:
     """Σ_k γ^(t-k) r_k over the rows k ≤ t of t's own episode, as a double loop.  [T, E]"""
     sums = np.zeros_like(rewards)
     for env in range(rewards.shape[1]):
-        starts = [0, *(np.flatnonzero(dones[:, env]) + 1), len(rewards)]
+        starts = [0, *(np.flatnonzero(ended[:, env]) + 1), len(rewards)]
         for first, end in pairwise(starts):
             for t in range(first, end):
                 sums[t, env] = sum(gamma ** (t - k) * rewards[k, env] for k in range(first, t + 1))
     return sums
 
 
-def normalized_on_paper(rewards: np.ndarray, dones: np.ndarray, gamma: float, rollout: int) -> np.ndarray:
+def normalized_on_paper(rewards: np.ndarray, ended: np.ndarray, gamma: float, rollout: int) -> np.ndarray:
     """All rollouts normalised, each with the variance of every discounted return up to its own last row."""
-    sums = discounted_since_start(rewards, dones, gamma)
+    sums = discounted_since_start(rewards, ended, gamma)
     scaled = [
         rewards[first : first + rollout] / np.sqrt(sums[: first + rollout].var() + 1e-8)
         for first in range(0, len(rewards), rollout)
@@ -38,17 +38,17 @@ def normalized_on_paper(rewards: np.ndarray, dones: np.ndarray, gamma: float, ro
 def stream(seed: int = 0, steps: int = 60, envs: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     source = np.random.default_rng(seed)
     rewards = source.normal(2.0, 5.0, (steps, envs))
-    dones = source.random((steps, envs)) < 0.15
-    return torch.from_numpy(rewards), torch.from_numpy(dones.astype(np.float64))
+    ended = source.random((steps, envs)) < 0.15
+    return torch.from_numpy(rewards), torch.from_numpy(ended.astype(np.float64))
 
 
 @pytest.mark.parametrize("rollout", [1, 4, 15, 60])
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
 def test_rewards_are_divided_by_the_deviation_of_all_returns_so_far(rollout: int, gamma: float) -> None:
-    rewards, dones = stream()
+    rewards, ended = stream()
     norm = RewardNorm(3, gamma)
-    scaled = torch.cat([norm(*part) for part in zip(rewards.split(rollout), dones.split(rollout), strict=True)])
-    expected = normalized_on_paper(rewards.numpy(), dones.numpy(), gamma, rollout)
+    scaled = torch.cat([norm(*part) for part in zip(rewards.split(rollout), ended.split(rollout), strict=True)])
+    expected = normalized_on_paper(rewards.numpy(), ended.numpy(), gamma, rollout)
     np.testing.assert_allclose(scaled.numpy(), expected, rtol=1e-10)
 
 
@@ -60,26 +60,26 @@ def test_scaled_rewards_are_clipped_at_ten(reward: float, clipped: float) -> Non
 
 
 def test_sign_and_order_of_rewards_are_kept() -> None:
-    rewards, dones = stream()
-    scaled = RewardNorm(3, GAMMA)(rewards, dones)
+    rewards, ended = stream()
+    scaled = RewardNorm(3, GAMMA)(rewards, ended)
     assert torch.equal(torch.sign(scaled), torch.sign(rewards)), "rewards are scaled, never shifted"
     np.testing.assert_allclose((scaled / rewards).std(), 0, atol=1e-12)
 
 
 def test_float32_rewards_come_back_as_float32() -> None:
-    rewards, dones = stream()
-    assert RewardNorm(3, GAMMA)(rewards.float(), dones.float()).dtype == torch.float32
+    rewards, ended = stream()
+    assert RewardNorm(3, GAMMA)(rewards.float(), ended.float()).dtype == torch.float32
 
 
 def test_a_saved_normaliser_goes_on_as_the_one_that_never_stopped() -> None:
-    rewards, dones = stream()
+    rewards, ended = stream()
     whole, saved = RewardNorm(3, GAMMA), RewardNorm(3, GAMMA)
     for norm in (whole, saved):
-        norm(rewards[:20], dones[:20])
+        norm(rewards[:20], ended[:20])
     loaded = RewardNorm(3, GAMMA)
     loaded.load_state_dict(saved.state_dict())
-    saved(rewards[20:40] * 100, dones[20:40])  # what the first does from here on must not reach the second
-    assert torch.equal(loaded(rewards[20:], dones[20:]), whole(rewards[20:], dones[20:]))
+    saved(rewards[20:40] * 100, ended[20:40])  # what the first does from here on must not reach the second
+    assert torch.equal(loaded(rewards[20:], ended[20:]), whole(rewards[20:], ended[20:]))
 
 
 def test_the_normalisers_state_is_part_of_the_trainers() -> None:
@@ -121,16 +121,16 @@ def test_training_learns_from_scaled_rewards_and_reports_raw_ones(tmp_path: Any)
     )
     written = [rows(number, scripts[number], 24) for number in range(2)]
     rewards = np.array([[row.reward for row in single] for single in written]).T
-    dones = np.array([[row.terminated or row.truncated for row in single] for single in written]).T
-    np.testing.assert_allclose(torch.cat(learned), normalized_on_paper(rewards, dones, GAMMA, 8), rtol=1e-5)
-    assert told == [_mean_of_episodes(rewards, dones, first, first + 8) for first in (0, 8, 16)]
+    ended = np.array([[row.terminated or row.truncated for row in single] for single in written]).T
+    np.testing.assert_allclose(torch.cat(learned), normalized_on_paper(rewards, ended, GAMMA, 8), rtol=1e-5)
+    assert told == [_mean_of_episodes(rewards, ended, first, first + 8) for first in (0, 8, 16)]
 
 
-def _mean_of_episodes(rewards: np.ndarray, dones: np.ndarray, first: int, end: int) -> tuple[float, float]:
+def _mean_of_episodes(rewards: np.ndarray, ended: np.ndarray, first: int, end: int) -> tuple[float, float]:
     """Mean return and length of the episodes whose last row lies in [first, end)."""
     returns, lengths = [], []
     for env in range(rewards.shape[1]):
-        for start, stop in pairwise([0, *(np.flatnonzero(dones[:, env]) + 1)]):
+        for start, stop in pairwise([0, *(np.flatnonzero(ended[:, env]) + 1)]):
             if first < stop <= end:
                 returns.append(rewards[start:stop, env].sum())
                 lengths.append(stop - start)

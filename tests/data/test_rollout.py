@@ -43,7 +43,7 @@ class Reciting(PPOAgent):
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> dict[str, Tensor]:
         actions = self.answer(obs)
-        return {"actions": actions, "executed": self.execute(actions)}
+        return {"actions_raw": actions, "actions_executed": self.execute(actions)}
 
 
 def collected(counters: Makes[Counter], num_envs: int, rollouts: int) -> tuple[dict[str, Tensor], list[Episode]]:
@@ -70,7 +70,7 @@ def test_a_rollout_is_the_rows_of_the_script_and_nothing_else(script: list[list[
         np.testing.assert_array_equal(rollout["next_obs"][:, number], [row.next_obs for row in written])
         np.testing.assert_array_equal(rollout["rewards"][:, number], [row.reward for row in written])
         np.testing.assert_array_equal(rollout["terminated"][:, number], [row.terminated for row in written])
-        np.testing.assert_array_equal(rollout["dones"][:, number], [row.terminated or row.truncated for row in written])
+        np.testing.assert_array_equal(rollout["ended"][:, number], [row.terminated or row.truncated for row in written])
         assert counters.made[number].steps_taken == 4 * STEPS, "no step was taken beside the rows"
 
 
@@ -91,22 +91,22 @@ def test_episodes_are_told_in_the_rollout_in_which_they_end(script: list[list[En
 def test_each_action_stands_beside_the_observation_it_answered() -> None:
     script = SCRIPTS["at different times"]
     rollout, _ = collected(Makes(lambda number: Counter(number, script[number])), len(script), rollouts=4)
-    assert torch.equal(rollout["actions"], Reciting.answer(rollout["obs"]))
-    assert rollout["actions"].abs().max() > 1, "kept as sampled"
+    assert torch.equal(rollout["actions_raw"], Reciting.answer(rollout["obs"]))
+    assert rollout["actions_raw"].abs().max() > 1, "kept as sampled"
 
 
 def test_the_environment_hears_what_is_executed_not_what_is_kept() -> None:
     class Wild(PPOAgent):
         def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> dict[str, Tensor]:
             actions = torch.full((len(obs), 1), 3.0)
-            return {"actions": actions, "executed": actions / 4}
+            return {"actions_raw": actions, "actions_executed": actions / 4}
 
     listeners = Makes(lambda number: Listener())
     envs = make_vector(listeners, 1)
     envs.reset([0])
     storage = Rollout(STEPS, 1, 1, 1, CPU)
     collect(envs, Stack([Wild(1, 1)], "off", 0), [storage])
-    assert torch.equal(storage.tensors()["actions"], torch.full((STEPS, 1, 1), 3.0))
+    assert torch.equal(storage.tensors()["actions_raw"], torch.full((STEPS, 1, 1), 3.0))
     np.testing.assert_array_equal(listeners.made[0].heard, np.full((STEPS, 1), 0.75))
 
 

@@ -34,8 +34,8 @@ def all_flags(steps: int) -> tuple[Tensor, Tensor]:
     return terminated, (cases > 0).double()
 
 
-def n_step_target(rewards: Tensor, next_values: Tensor, terminated: Tensor, dones: Tensor) -> Tensor:
-    total, discount, used = n_step_sums(rewards, dones, GAMMA)
+def n_step_target(rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor) -> Tensor:
+    total, discount, used = n_step_sums(rewards, ended, GAMMA)
     last = used.long().unsqueeze(0) - 1
     end, value = (torch.take_along_dim(rows, last, 0).squeeze(0) for rows in (terminated, next_values))
     return bootstrapped(total, discount, value, end)
@@ -45,45 +45,45 @@ def n_step_target(rewards: Tensor, next_values: Tensor, terminated: Tensor, done
 
 
 def test_the_n_step_target_is_the_discounted_return_of_its_first_row() -> None:
-    terminated, dones = all_flags(4)
-    rewards, next_values = normal(*dones.shape, seed=1), normal(*dones.shape, seed=2)
-    expected = discounted_returns(rewards, next_values, terminated, dones, GAMMA)[0]
-    torch.testing.assert_close(n_step_target(rewards, next_values, terminated, dones), expected)
+    terminated, ended = all_flags(4)
+    rewards, next_values = normal(*ended.shape, seed=1), normal(*ended.shape, seed=2)
+    expected = discounted_returns(rewards, next_values, terminated, ended, GAMMA)[0]
+    torch.testing.assert_close(n_step_target(rewards, next_values, terminated, ended), expected)
 
 
 def test_rows_after_an_end_do_not_count() -> None:
-    dones = torch.tensor([[0.0], [1.0], [0.0], [0.0]])
+    ended = torch.tensor([[0.0], [1.0], [0.0], [0.0]])
     rewards = torch.tensor([[1.0], [10.0], [1e6], [1e6]])
-    total, discount, used = n_step_sums(rewards, dones, torch.tensor(0.5))
+    total, discount, used = n_step_sums(rewards, ended, torch.tensor(0.5))
     assert (total.item(), discount.item(), used.item()) == (6.0, 0.25, 2.0)
 
 
 def test_one_row_gives_the_one_step_target() -> None:
-    terminated, dones = all_flags(1)
+    terminated, ended = all_flags(1)
     rewards, next_values = normal(1, 3, seed=1), normal(1, 3, seed=2)
     expected = [rewards[0, 0] + 0.9 * next_values[0, 0], rewards[0, 1], rewards[0, 2] + 0.9 * next_values[0, 2]]
-    torch.testing.assert_close(n_step_target(rewards, next_values, terminated, dones), torch.stack(expected))
+    torch.testing.assert_close(n_step_target(rewards, next_values, terminated, ended), torch.stack(expected))
 
 
 # --- Retrace ----------------------------------------------------------------------------------------------------
 
 
 def sequence(steps: int = 4) -> dict[str, Tensor]:
-    terminated, dones = all_flags(steps)
-    shape = dones.shape
+    terminated, ended = all_flags(steps)
+    shape = ended.shape
     return {
         "rewards": normal(*shape, seed=1),
         "values": normal(*shape, seed=2),
         "next_values": normal(*shape, seed=3),
         "traces": torch.sigmoid(normal(*shape, seed=4)),
         "terminated": terminated,
-        "dones": dones,
+        "ended": ended,
     }
 
 
 def retraced(rows: dict[str, Tensor]) -> Tensor:
     deltas = td_errors(rows["rewards"], rows["values"], rows["next_values"], rows["terminated"], GAMMA)
-    return retrace(rows["values"], deltas, rows["traces"], rows["dones"], GAMMA)
+    return retrace(rows["values"], deltas, rows["traces"], rows["ended"], GAMMA)
 
 
 def test_retrace_is_the_double_sum_of_its_definition() -> None:
@@ -92,7 +92,7 @@ def test_retrace_is_the_double_sum_of_its_definition() -> None:
     for t in range(4):
         weight = GAMMA**t * torch.ones_like(expected)
         for k in range(1, t + 1):
-            weight = weight * rows["traces"][k] * (1 - rows["dones"][k - 1])
+            weight = weight * rows["traces"][k] * (1 - rows["ended"][k - 1])
         following = GAMMA * (1 - rows["terminated"][t]) * rows["next_values"][t]
         expected += weight * (rows["rewards"][t] + following - rows["values"][t])
     torch.testing.assert_close(retraced(rows), expected)
@@ -107,11 +107,11 @@ def test_retrace_without_traces_is_the_one_step_target() -> None:
 
 def test_on_policy_with_full_traces_it_is_the_n_step_target_of_a_critic_that_ignores_the_action() -> None:
     rows = sequence()
-    log_prob = normal(*rows["dones"].shape, seed=5)
+    log_prob = normal(*rows["ended"].shape, seed=5)
     traces = trace_coefficients(log_prob, log_prob, torch.tensor(1.0, dtype=torch.float64))
     # the value of a row's state is the one that the row before found there, as long as the episode goes on
     values = torch.cat((rows["values"][:1], rows["next_values"][:-1]))
-    expected = n_step_target(*(rows[name] for name in ("rewards", "next_values", "terminated", "dones")))
+    expected = n_step_target(*(rows[name] for name in ("rewards", "next_values", "terminated", "ended")))
     torch.testing.assert_close(retraced(rows | {"traces": traces, "values": values}), expected)
 
 
@@ -127,10 +127,10 @@ def test_a_time_limit_changes_nothing_but_the_bootstrap(t: int) -> None:
     goes_on = torch.zeros(4, 1, dtype=torch.float64)
     cut = goes_on.clone()
     cut[t] = 1
-    rows = {name: value[:, :1] for name, value in sequence().items()} | {"terminated": goes_on, "dones": cut}
-    shorter = {name: value[: t + 1] for name, value in rows.items()} | {"dones": goes_on[: t + 1]}
+    rows = {name: value[:, :1] for name, value in sequence().items()} | {"terminated": goes_on, "ended": cut}
+    shorter = {name: value[: t + 1] for name, value in rows.items()} | {"ended": goes_on[: t + 1]}
     torch.testing.assert_close(retraced(rows), retraced(shorter))
-    names = ("rewards", "next_values", "terminated", "dones")
+    names = ("rewards", "next_values", "terminated", "ended")
     torch.testing.assert_close(
         n_step_target(*(rows[name] for name in names)), n_step_target(*(shorter[name] for name in names))
     )

@@ -29,20 +29,20 @@ def random_rollout(seed: int) -> Rows:
     }
     rollout["terminated"] = (torch.rand(T, E, generator=source) < 0.08).double()
     truncated = (torch.rand(T, E, generator=source) < 0.08).double()
-    rollout["dones"] = torch.maximum(rollout["terminated"], truncated)
+    rollout["ended"] = torch.maximum(rollout["terminated"], truncated)
     # inside an episode the next row's value is the value of the next observation
-    inside = rollout["dones"][:-1] == 0
+    inside = rollout["ended"][:-1] == 0
     rollout["next_values"][:-1] = torch.where(inside, rollout["values"][1:], rollout["next_values"][:-1])
     return rollout
 
 
 def advantages_of(rollout: Rows, gamma: Tensor = GAMMA, gae_lambda: Tensor = LAMBDA) -> Tensor:
     names = ("rewards", "values", "next_values", "terminated")
-    return gae(td_errors(*(rollout[name] for name in names), gamma), rollout["dones"], gamma, gae_lambda)
+    return gae(td_errors(*(rollout[name] for name in names), gamma), rollout["ended"], gamma, gae_lambda)
 
 
 def returns_of(rollout: Rows, gamma: Tensor = GAMMA) -> Tensor:
-    return discounted_returns(*(rollout[name] for name in ("rewards", "next_values", "terminated", "dones")), gamma)
+    return discounted_returns(*(rollout[name] for name in ("rewards", "next_values", "terminated", "ended")), gamma)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -69,7 +69,7 @@ def test_gae_is_the_weighted_mean_of_n_step_advantages(seed: int) -> None:
     for n, t in enumerate(range(start, T)):
         reward_sum += gamma**n * rollout["rewards"][t]
         bootstrap = 0.0 if rollout["terminated"][t] else gamma ** (n + 1) * rollout["next_values"][t]
-        last = bool(rollout["dones"][t]) or t == T - 1
+        last = bool(rollout["ended"][t]) or t == T - 1
         weight = weight_left if last else (1 - gae_lambda) * weight_left
         expected += weight * (reward_sum + bootstrap - rollout["values"][start])
         weight_left -= weight
@@ -91,15 +91,15 @@ def test_constant_reward_under_its_own_value_has_no_advantage_at_a_time_limit() 
     """V = r / (1 - gamma) is the value of never ending: a time limit must not make it look wrong."""
     zeros = torch.zeros(T, E, dtype=torch.float64)
     value = zeros + 1 / (1 - GAMMA)
-    dones = (torch.rand(T, E, generator=torch.Generator().manual_seed(3)) < 0.2).double()
-    rollout = {"rewards": zeros + 1, "values": value, "next_values": value, "terminated": zeros, "dones": dones}
+    ended = (torch.rand(T, E, generator=torch.Generator().manual_seed(3)) < 0.2).double()
+    rollout = {"rewards": zeros + 1, "values": value, "next_values": value, "terminated": zeros, "ended": ended}
     torch.testing.assert_close(advantages_of(rollout), zeros, rtol=0, atol=1e-12)
     torch.testing.assert_close(returns_of(rollout), value, rtol=1e-13, atol=0)
 
 
 def test_constant_reward_and_no_values_give_a_geometric_sum_in_gamma_lambda() -> None:
     zeros = torch.zeros(T, 1, dtype=torch.float64)
-    rollout = dict.fromkeys(("values", "next_values", "terminated", "dones"), zeros) | {"rewards": zeros + 1}
+    rollout = dict.fromkeys(("values", "next_values", "terminated", "ended"), zeros) | {"rewards": zeros + 1}
     ratio = (GAMMA * LAMBDA).item()
     expected = (1 - ratio ** (T - np.arange(T))) / (1 - ratio)
     np.testing.assert_allclose(advantages_of(rollout)[:, 0], expected, rtol=1e-13)
@@ -110,7 +110,7 @@ def test_constant_reward_and_no_values_give_a_geometric_sum_in_gamma_lambda() ->
 def test_nothing_beyond_an_episodes_end_matters(estimate, terminated: float) -> None:  # type: ignore[no-untyped-def]
     end = 11
     rollout = random_rollout(8)
-    rollout["dones"][end], rollout["terminated"][end] = 1, terminated
+    rollout["ended"][end], rollout["terminated"][end] = 1, terminated
     changed = {name: rows.clone() for name, rows in rollout.items()}
     for name in ("rewards", "values", "next_values"):
         changed[name][end + 1 :] += 100
@@ -122,7 +122,7 @@ def test_nothing_beyond_an_episodes_end_matters(estimate, terminated: float) -> 
 def test_gradient_does_not_flow_back_over_an_episodes_end(estimate, terminated: float) -> None:  # type: ignore[no-untyped-def]
     end = 11
     rollout = random_rollout(9)
-    rollout["dones"][end], rollout["terminated"][end] = 1, terminated
+    rollout["ended"][end], rollout["terminated"][end] = 1, terminated
     inputs = [rollout[name].requires_grad_() for name in ("rewards", "next_values")]
     of_rewards, of_next_values = torch.autograd.grad(estimate(rollout)[: end + 1].sum(), inputs)
     assert not of_rewards[end + 1 :].any()
@@ -135,8 +135,8 @@ def test_gradient_does_not_flow_back_over_an_episodes_end(estimate, terminated: 
 def test_a_time_limit_differs_from_a_termination_by_the_bootstrap_alone(estimate) -> None:  # type: ignore[no-untyped-def]
     end = 11
     limited = random_rollout(10)
-    limited["dones"][: end + 1], limited["terminated"][: end + 1] = 0, 0
-    limited["dones"][end] = 1
+    limited["ended"][: end + 1], limited["terminated"][: end + 1] = 0, 0
+    limited["ended"][end] = 1
     ended = limited | {"terminated": limited["terminated"].clone()}
     ended["terminated"][end] = 1
     decay = GAMMA if estimate is returns_of else GAMMA * LAMBDA
@@ -150,25 +150,25 @@ def test_a_time_limit_differs_from_a_termination_by_the_bootstrap_alone(estimate
 def test_discounted_sums_are_each_episodes_rewards_summed_from_its_start() -> None:
     rollout = random_rollout(11)
     before = torch.linspace(-2, 2, E, dtype=torch.float64)
-    sums, after = discounted_sums(rollout["rewards"], rollout["dones"], before, GAMMA)
-    rewards, dones, gamma = rollout["rewards"].numpy(), rollout["dones"].numpy(), GAMMA.item()
+    sums, after = discounted_sums(rollout["rewards"], rollout["ended"], before, GAMMA)
+    rewards, ended, gamma = rollout["rewards"].numpy(), rollout["ended"].numpy(), GAMMA.item()
     for env in range(E):
         start, carried = 0, before[env].item()
         for t in range(T):
             powers = gamma ** np.arange(t - start, -1, -1)
             expected = powers @ rewards[start : t + 1, env] + gamma ** (t - start + 1) * carried
             assert sums[t, env].item() == pytest.approx(expected, abs=1e-12)
-            if dones[t, env]:
+            if ended[t, env]:
                 start, carried = t + 1, 0.0
-        assert after[env].item() == (0 if dones[-1, env] else sums[-1, env].item())
+        assert after[env].item() == (0 if ended[-1, env] else sums[-1, env].item())
 
 
 def test_discounted_sums_of_two_halves_are_those_of_the_whole() -> None:
-    rewards, dones = random_rollout(12)["rewards"], random_rollout(12)["dones"]
+    rewards, ended = random_rollout(12)["rewards"], random_rollout(12)["ended"]
     start = torch.zeros(E, dtype=torch.float64)
-    whole, last = discounted_sums(rewards, dones, start, GAMMA)
-    first_half, carried = discounted_sums(rewards[:17], dones[:17], start, GAMMA)
-    second_half, carried = discounted_sums(rewards[17:], dones[17:], carried, GAMMA)
+    whole, last = discounted_sums(rewards, ended, start, GAMMA)
+    first_half, carried = discounted_sums(rewards[:17], ended[:17], start, GAMMA)
+    second_half, carried = discounted_sums(rewards[17:], ended[17:], carried, GAMMA)
     assert torch.equal(torch.cat([first_half, second_half]), whole)
     assert torch.equal(carried, last)
 

@@ -77,8 +77,8 @@ def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -
     assert lifted.state is agent.state
     source = torch.Generator().manual_seed(0)
     rollout = {name: torch.randn(8, 1, 3, generator=source) for name in ("obs", "next_obs")}
-    rollout |= {"actions": torch.randn(8, 1, 2, generator=source), "rewards": torch.randn(8, 1, generator=source)}
-    rollout |= {"terminated": torch.zeros(8, 1), "dones": torch.zeros(8, 1)}
+    rollout |= {"actions_raw": torch.randn(8, 1, 2, generator=source), "rewards": torch.randn(8, 1, generator=source)}
+    rollout |= {"terminated": torch.zeros(8, 1), "ended": torch.zeros(8, 1)}
     orders, hyper = agent.draw_update(rollout), agent.hyper()
     with torch.no_grad():
         expected, _ = agent.updated(agent.state, rollout, orders, hyper)

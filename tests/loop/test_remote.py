@@ -67,7 +67,7 @@ def test_the_replay_holds_the_density_that_the_worker_acted_with(tmp_path: Path)
     trainer = train("mpo", local_blocks("mpo", config_of("mpo"), ENV, BLOCKS), tmp_path)
     rows = trainer.replay.by_field(trainer.replay.storage[:20].flatten(0, 1))
     assert rows["behaviour_logp"].abs().min() > 0
-    assert (rows["actions_exec"].abs() <= 1).all()
+    assert (rows["actions_executed"].abs() <= 1).all()
 
 
 def test_blocks_are_equal_and_are_not_stepped_by_hand() -> None:

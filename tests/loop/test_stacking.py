@@ -51,11 +51,11 @@ def rollout(seed: int) -> Batch:
     truncated = torch.rand(STEPS, ENVS, generator=source) < 0.1
     return {
         "obs": obs[:-1].clone(),
-        "actions": torch.randn(STEPS, ENVS, ACT, generator=source),
+        "actions_raw": torch.randn(STEPS, ENVS, ACT, generator=source),
         "next_obs": obs[1:].clone(),
         "rewards": obs[:-1, :, 0] + torch.randn(STEPS, ENVS, generator=source),
         "terminated": terminated.to(obs.dtype),
-        "dones": (terminated | truncated).to(obs.dtype),
+        "ended": (terminated | truncated).to(obs.dtype),
     }
 
 
@@ -63,13 +63,13 @@ def batch(agent: MPOAgent, rows: Batch) -> Batch:
     """The same rows as sequences or transitions of a replay."""
     given = {
         "obs": rows["obs"],
-        "actions_exec": rows["actions"].clamp(-1, 1),
-        "actions_raw": rows["actions"],
+        "actions_exec": rows["actions_raw"].clamp(-1, 1),
+        "actions_raw": rows["actions_raw"],
         "behaviour_logp": -rows["rewards"].abs().unsqueeze(-1),
         "next_obs": rows["next_obs"],
         "rewards": rows["rewards"].unsqueeze(-1),
         "dones": rows["terminated"].unsqueeze(-1),
-        "truncated": (rows["dones"] - rows["terminated"]).unsqueeze(-1),
+        "truncated": (rows["ended"] - rows["terminated"]).unsqueeze(-1),
     }
     if agent.config.sequence_length == 1:
         return {name: values.flatten(0, 1) for name, values in given.items()}
@@ -153,7 +153,7 @@ def recorded(update: int) -> list[Batch]:
 
 def spoiled(rows: Batch, bad: float) -> Batch:
     """Everything measured is `bad`; the flags stay, as they do in an environment that broke."""
-    return {name: value if name in ("terminated", "dones") else value * bad for name, value in rows.items()}
+    return {name: value if name in ("terminated", "ended") else value * bad for name, value in rows.items()}
 
 
 def learn(stack: Stack, algorithm: Algorithm, parts: list[Batch], remaining: float = 1.0) -> list[dict[str, float]]:
@@ -386,7 +386,7 @@ def test_actions_drawn_elsewhere_go_out_agent_by_agent() -> None:
     stack = Stack(made(MPO_AGENTS), "off", 1)
     parts = [agent.sample_uniform((ENVS,)) for agent in stack.agents]
     done = stack.act_with(parts)
-    for name in ("actions", "executed", "behaviour_logp"):
+    for name in ("actions_raw", "actions_executed", "behaviour_logp"):
         np.testing.assert_array_equal(done[name], torch.cat([part[name] for part in parts]))
 
 

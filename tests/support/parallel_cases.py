@@ -44,10 +44,10 @@ def rollout(update: int) -> dict[str, Tensor]:
     return {
         "obs": 1 + 2 * normal(*steps, OBS, seed=20 + update),
         "next_obs": 1 + 2 * normal(*steps, OBS, seed=30 + update),
-        "actions": normal(*steps, ACTIONS, seed=40 + update),
+        "actions_raw": normal(*steps, ACTIONS, seed=40 + update),
         "rewards": rewards,
         "terminated": ended,
-        "dones": torch.maximum(ended, (normal(*steps, seed=50 + update) > 1.5).double()),
+        "ended": torch.maximum(ended, (normal(*steps, seed=50 + update) > 1.5).double()),
     }
 
 
@@ -179,8 +179,8 @@ def reward_norm(processes: Processes) -> Result:
     norm = RewardNorm(ENVS // processes.count, 0.9)
     scaled = []
     for n in range(UPDATES):
-        rewards, dones = (processes.own(rollout(n)[name], 1) for name in ("rewards", "dones"))
-        norm.state, rows = norm.scaled(norm.state, rewards, dones, processes)
+        rewards, ended = (processes.own(rollout(n)[name], 1) for name in ("rewards", "ended"))
+        norm.state, rows = norm.scaled(norm.state, rewards, ended, processes)
         scaled.append(processes.gathered(rows, 1))
     statistics = [norm.state[name] for name in ("mean", "var", "count")]
     return {"state": [*statistics, processes.gathered(norm.state["running"]), *scaled], "metrics": []}

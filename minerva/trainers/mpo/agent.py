@@ -54,8 +54,11 @@ HYPER = (
     "max_grad_norm",
 )
 
-SCALARS = {"rewards", "terminated", "dones", "behaviour_logp"}
+SCALARS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """What a row has one number of."""
+
+PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
+"""What a caller's batch calls a field, and what it is called inside."""
 
 MODULES = ("policy", "policy_target", "q", "q_target", "duals")
 
@@ -135,7 +138,7 @@ class MPOAgent(OffPolicyAgent):
         mean, log_std = self.learner.policy(state[acting], obs)
         actions = sampled_actions(mean, log_std, noise)
         log_prob = self.policy.log_prob(mean, log_std, actions)
-        return {"actions": actions, "executed": self.policy.execute(actions), "behaviour_logp": log_prob}
+        return {"actions_raw": actions, "actions_executed": self.policy.execute(actions), "behaviour_logp": log_prob}
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
         """See `Agent`."""
@@ -157,7 +160,7 @@ class MPOAgent(OffPolicyAgent):
     def sample(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the policy that collects experience, `acting_policy`."""
         done = self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))
-        return done["executed"], done["actions"], done["behaviour_logp"]
+        return done["actions_executed"], done["actions_raw"], done["behaviour_logp"]
 
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
         """Actions drawn uniformly between their bounds, as `acted` gives them."""
@@ -167,7 +170,7 @@ class MPOAgent(OffPolicyAgent):
         actions = low + unit * (high - low)
         # LaTeX: \log b(a|s) = -\sum_j \log(a_j^{high} - a_j^{low})
         log_prob = -torch.log(high - low).sum()
-        return {"actions": actions, "executed": actions, "behaviour_logp": log_prob.expand(*shape, 1)}
+        return {"actions_raw": actions, "actions_executed": actions, "behaviour_logp": log_prob.expand(*shape, 1)}
 
     # --- learning -------------------------------------------------------------------------------------------
 
@@ -210,24 +213,31 @@ class MPOAgent(OffPolicyAgent):
 
     def prepared(self, batch: Batch) -> Rows:
         """A batch of transitions or sequences as tensors with time first, [T, B, ...]; transitions have T = 1."""
-        actions = "actions_exec" if "actions_exec" in batch else "actions"
-        names = {"obs": "obs", "actions": actions, "next_obs": "next_obs", "rewards": "rewards", "terminated": "dones"}
+        batch = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
+        needed = ["obs", "actions_executed", "next_obs", "rewards", "terminated"]
         sequences = "obs" in batch and batch["obs"].ndim == 3
         along_time = sequences and self.config.use_retrace and self.config.retrace_steps > 1
         if along_time:
-            names |= {"actions_raw": "actions_raw", "behaviour_logp": "behaviour_logp"}
-        missing = sorted(set(names.values()) - set(batch))
-        if missing:
-            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {', '.join(sorted(batch))}.")
-        rows = {name: self._tensor(batch[key]) for name, key in names.items()}
+            needed += ["actions_raw", "behaviour_logp"]
+        self._check_complete(batch, needed)
+        rows = {name: self._tensor(batch[name]) for name in needed}
         truncated = self._tensor(batch["truncated"]) if "truncated" in batch else rows["terminated"]
-        rows["dones"] = torch.maximum(rows["terminated"], truncated)
+        rows["ended"] = torch.maximum(rows["terminated"], truncated)
         for name in SCALARS & set(rows):
             rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
         if not sequences:
             return {name: value.unsqueeze(0) for name, value in rows.items()}
         used = None if along_time else self.config.n_step
         return {name: value.transpose(0, 1)[:used] for name, value in rows.items()}
+
+    @staticmethod
+    def _check_complete(batch: Batch, needed: Sequence[str]) -> None:
+        """Refuse a batch that lacks a field, in the words of the public interface."""
+        public = {inner: name for name, inner in PUBLIC_NAMES.items() if name != "actions"}
+        missing = sorted(public.get(name, name) for name in needed if name not in batch)
+        if missing:
+            held = ", ".join(sorted(public.get(name, name) for name in batch))
+            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {held}.")
 
     def draw_update(self, rows: Rows) -> Rows:
         """Standard-normal noise for one update: of the critic's target first, then of the E-step's samples."""

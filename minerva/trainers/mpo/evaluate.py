@@ -19,7 +19,7 @@ class Evaluation:
 
     def __call__(self, state: Tree, batch: Rows, target: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """The critic one gradient step closer to its target for the first row."""
-        slope, metrics = gradient(self.loss, state["q"], batch["obs"][0], batch["actions"][0], target)
+        slope, metrics = gradient(self.loss, state["q"], batch["obs"][0], batch["actions_executed"][0], target)
         after = self.learner.step("q", state, slope, hyper["q_lr"], hyper["max_grad_norm"])
         return after, {**metrics, "target": target}
 
@@ -45,7 +45,7 @@ class Evaluation:
 
     def following(self, batch: Rows, hyper: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rewards until the n-th row or the episode's end; discount, end and observation of what follows."""
-        rewards, discount, used = n_step_sums(batch["rewards"], batch["dones"], hyper["gamma"])
+        rewards, discount, used = n_step_sums(batch["rewards"], batch["ended"], hyper["gamma"])
         last = used.long().unsqueeze(0) - 1
         terminated = torch.take_along_dim(batch["terminated"], last, 0).squeeze(0)
         next_obs = torch.take_along_dim(batch["next_obs"], last.unsqueeze(-1), 0).squeeze(0)
@@ -60,8 +60,8 @@ class Evaluation:
         next_q = self.learner.values(q, batch["next_obs"], next_actions)
         # LaTeX: V(s_{t+1}) = \frac{1}{K} \sum_k Q'(s_{t+1}, a_k)
         next_values = next_q.mean(0)
-        values = self.learner.values(q, batch["obs"], batch["actions"])
+        values = self.learner.values(q, batch["obs"], batch["actions_executed"])
         deltas = td_errors(batch["rewards"], values, next_values, batch["terminated"], hyper["gamma"])
         log_prob = gaussian_log_prob(*self.learner.policy(policy, batch["obs"]), batch["actions_raw"])
         traces = trace_coefficients(log_prob, batch["behaviour_logp"], hyper["retrace_lambda"])
-        return self.head.encoded(retrace(values, deltas, traces, batch["dones"], hyper["gamma"]))
+        return self.head.encoded(retrace(values, deltas, traces, batch["ended"], hyper["gamma"]))

@@ -50,7 +50,7 @@ class MPOTrainer(OffPolicyTrainer):
         obs_dim, act_dim = self.envs.obs_dim, self.envs.act_dim
         where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
         self.agent: MPOAgent = MPOAgent.from_config(obs_dim, act_dim, self.share, **where)
-        widths = {"obs": obs_dim, "actions_exec": act_dim, "next_obs": obs_dim}
+        widths = {"obs": obs_dim, "actions_executed": act_dim, "next_obs": obs_dim}
         if config.use_retrace:
             widths |= {"actions_raw": act_dim, "behaviour_logp": 1}
         self.replay = Replay(self.share.replay_size, self.num_envs, widths, self.device, seed, processes)

@@ -92,7 +92,7 @@ class PPOAgent(Agent):
         policy = {name[len(ACTOR) :]: part for name, part in parameters.items() if name.startswith(ACTOR)}
         mean = functional_call(self.network.actor_mean, policy, (normalized,))
         actions = sampled_actions(mean, parameters["actor_logstd"], noise)
-        return {"actions": actions, "executed": self.execute(actions)}
+        return {"actions_raw": actions, "actions_executed": self.execute(actions)}
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
         """See `Agent`."""
@@ -102,7 +102,7 @@ class PPOAgent(Agent):
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
         """One action for each observation, as drawn: it may lie outside [-1, 1].  [E, O] -> [E, D]"""
-        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions"]
+        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
 
     @staticmethod
     def execute(actions: Tensor) -> Tensor:
@@ -147,20 +147,20 @@ class PPOAgent(Agent):
         """Advantages, returns and what the old policy said of each row.  [T, E, ...] -> [T * E, ...]"""
         mean, log_std, values = self._forward(state["parameters"], state["normalizer"], rollout["obs"])
         _, _, next_values = self._forward(state["parameters"], state["normalizer"], rollout["next_obs"])
-        rewards, terminated, dones = rollout["rewards"], rollout["terminated"], rollout["dones"]
+        rewards, terminated, ended = rollout["rewards"], rollout["terminated"], rollout["ended"]
         if self.config.advantage_estimator == "gae":
             deltas = td_errors(rewards, values, next_values, terminated, hyper["gamma"])
-            advantages = gae(deltas, dones, hyper["gamma"], hyper["gae_lambda"])
+            advantages = gae(deltas, ended, hyper["gamma"], hyper["gae_lambda"])
             # LaTeX: G_t = A_t + V(s_t)
             returns = advantages + values
         else:
-            returns = discounted_returns(rewards, next_values, terminated, dones, hyper["gamma"])
+            returns = discounted_returns(rewards, next_values, terminated, ended, hyper["gamma"])
             # LaTeX: A_t = G_t - V(s_t)
             advantages = returns - values
         batch = {
             "obs": rollout["obs"],
-            "actions": rollout["actions"],
-            "old_log_prob": gaussian_log_prob(mean, log_std, rollout["actions"]),
+            "actions_raw": rollout["actions_raw"],
+            "old_log_prob": gaussian_log_prob(mean, log_std, rollout["actions_raw"]),
             "old_values": values,
             "advantages": advantages,
             "returns": returns,
@@ -207,7 +207,7 @@ class PPOAgent(Agent):
     def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
         """Clipped surrogate, value loss and entropy bonus of one minibatch."""
         mean, log_std, values = self._forward(parameters, normalizer, rows["obs"])
-        ratio_log = log_ratio(gaussian_log_prob(mean, log_std, rows["actions"]), rows["old_log_prob"])
+        ratio_log = log_ratio(gaussian_log_prob(mean, log_std, rows["actions_raw"]), rows["old_log_prob"])
         # LaTeX: \rho_t = \exp(\ell_t)
         ratio = torch.exp(ratio_log)
         advantages = self._normalized(rows["advantages"]) if self.config.norm_adv else rows["advantages"]

@@ -110,7 +110,7 @@ class VMPOAgent(Agent):
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
         """See `Agent`.  [..., O], [..., D] -> [..., D] twice"""
         actions = sampled_actions(*self._policy_outputs(self._acting(state), state["normalizer"], obs), noise)
-        return {"actions": actions, "executed": self.execute(actions)}
+        return {"actions_raw": actions, "actions_executed": self.execute(actions)}
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
         """See `Agent`."""
@@ -137,7 +137,7 @@ class VMPOAgent(Agent):
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
         """One action for each observation, as drawn, before squashing.  [E, O] -> [E, D]"""
-        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions"]
+        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
         """What the environment gets of a sampled action."""
@@ -216,7 +216,7 @@ class VMPOAgent(Agent):
         advantages, returns = estimated(self.config.advantage_estimator, rollout, values, next_values, hyper)
         batch = {
             "obs": rollout["obs"],
-            "actions_raw": rollout["actions"],
+            "actions_raw": rollout["actions_raw"],
             "old_means": mean,
             "old_log_stds": log_std,
             "returns": returns,

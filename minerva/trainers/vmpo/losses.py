@@ -17,15 +17,15 @@ def estimated(
     estimator: str, rollout: dict[str, Tensor], values: Tensor, next_values: Tensor, hyper: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns of a rollout by the estimator "returns", "gae" or "dae".  [T, E] each"""
-    rewards, terminated, dones = rollout["rewards"], rollout["terminated"], rollout["dones"]
+    rewards, terminated, ended = rollout["rewards"], rollout["terminated"], rollout["ended"]
     if estimator == "returns":
-        returns = discounted_returns(rewards, next_values, terminated, dones, hyper["gamma"])
+        returns = discounted_returns(rewards, next_values, terminated, ended, hyper["gamma"])
         # LaTeX: A_t = G_t - V(s_t)
         advantages = returns - values
         return advantages, returns
     advantages = td_errors(rewards, values, next_values, terminated, hyper["gamma"])
     if estimator == "gae":
-        advantages = gae(advantages, dones, hyper["gamma"], hyper["gae_lambda"])
+        advantages = gae(advantages, ended, hyper["gamma"], hyper["gae_lambda"])
     # LaTeX: G_t = A_t + V(s_t)
     returns = advantages + values
     return advantages, returns

@@ -51,8 +51,8 @@ def test_experience_is_collected_by_the_policy_the_config_names(make_agent: Make
 
 def test_uniform_actions_fill_the_bounds_and_know_their_density(make_agent: MakeAgent) -> None:
     done = make_agent().sample_uniform((4000,))
-    raw, logp = done["actions"], done["behaviour_logp"]
-    assert torch.equal(done["executed"], raw)
+    raw, logp = done["actions_raw"], done["behaviour_logp"]
+    assert torch.equal(done["actions_executed"], raw)
     torch.testing.assert_close(raw.amin(0), torch.tensor([-0.5, -1.0]), rtol=0, atol=0.01)
     torch.testing.assert_close(raw.amax(0), torch.tensor([0.6, 1.2]), rtol=0, atol=0.01)
     torch.testing.assert_close(logp.exp() * 1.1 * 2.2, torch.ones(4000, 1))

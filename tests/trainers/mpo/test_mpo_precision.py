@@ -52,7 +52,8 @@ def test_the_online_critic_and_all_that_is_kept_stay_in_full_precision() -> None
     rows = plain.prepared(batch(1))
     target = torch.randn(64, generator=torch.Generator().manual_seed(2))
     losses = [
-        agent.evaluate.loss(agent.state["q"], rows["obs"][0], rows["actions"][0], target)[0] for agent in (plain, low)
+        agent.evaluate.loss(agent.state["q"], rows["obs"][0], rows["actions_executed"][0], target)[0]
+        for agent in (plain, low)
     ]
     assert torch.equal(*losses)
     low.update(batch(1))

@@ -58,10 +58,10 @@ def test_the_replay_holds_every_step_once_and_in_order(envs: int, tmp_path: Path
         np.testing.assert_array_equal(kept["obs"][:, env].numpy(), [row.obs for row in expected])
         np.testing.assert_array_equal(kept["next_obs"][:, env].numpy(), [row.next_obs for row in expected])
         np.testing.assert_array_equal(kept["rewards"][:, env, 0].numpy(), [row.reward for row in expected])
-        np.testing.assert_array_equal(kept["dones"][:, env, 0].numpy(), [row.terminated for row in expected])
+        np.testing.assert_array_equal(kept["terminated"][:, env, 0].numpy(), [row.terminated for row in expected])
         np.testing.assert_array_equal(kept["truncated"][:, env, 0].numpy(), [row.truncated for row in expected])
-    assert kept["actions_exec"].abs().max() <= 1
-    assert kept["actions_exec"].unique().numel() > 40
+    assert kept["actions_executed"].abs().max() <= 1
+    assert kept["actions_executed"].unique().numel() > 40
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_retrace_learns_from_the_density_of_whoever_acted(tmp_path: Path) -> Non
     trainer.train(30, out_dir=tmp_path, **QUIET)
     kept = trainer.replay.by_field(trainer.replay.storage[:30, 0])
     torch.testing.assert_close(kept["behaviour_logp"][:20].exp(), torch.full((20, 1), 0.5))  # uniform on [-1, 1]
-    torch.testing.assert_close(kept["actions_exec"], kept["actions_raw"].clamp(-1, 1))
+    torch.testing.assert_close(kept["actions_executed"], kept["actions_raw"].clamp(-1, 1))
     assert kept["behaviour_logp"][20:].unique().numel() > 1
 
 

@@ -38,11 +38,11 @@ def make_rollout() -> Callable[..., dict[str, Tensor]]:
         truncated = torch.rand(steps, envs, generator=source) < 0.1
         return {
             "obs": obs[:-1].clone(),
-            "actions": mean + agent.network.actor_logstd.detach().exp() * noise,
+            "actions_raw": mean + agent.network.actor_logstd.detach().exp() * noise,
             "next_obs": obs[1:].clone(),
             "rewards": obs[:-1, :, 0] + torch.randn(steps, envs, generator=source),
             "terminated": terminated.to(obs.dtype),
-            "dones": (terminated | truncated).to(obs.dtype),
+            "ended": (terminated | truncated).to(obs.dtype),
         }
 
     return make

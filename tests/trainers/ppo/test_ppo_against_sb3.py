@@ -102,7 +102,7 @@ def make_rows(agent: PPOAgent) -> dict[str, Tensor]:
     moved = 0.3 * torch.randn(ROWS, generator=source)
     return {
         "obs": obs,
-        "actions": actions,
+        "actions_raw": actions,
         "old_log_prob": log_prob - 0.25 * torch.randn(ROWS, generator=source),
         "old_values": values - moved,
         "advantages": 2 + 3 * torch.randn(ROWS, generator=source),
@@ -112,7 +112,7 @@ def make_rows(agent: PPOAgent) -> dict[str, Tensor]:
 
 def fill_buffer(buffer: RolloutBuffer, rows: dict[str, Tensor]) -> None:
     buffer.reset()
-    buffer.observations, buffer.actions = rows["obs"].numpy()[:, None], rows["actions"].numpy()[:, None]
+    buffer.observations, buffer.actions = rows["obs"].numpy()[:, None], rows["actions_raw"].numpy()[:, None]
     buffer.values, buffer.log_probs = rows["old_values"].numpy()[:, None], rows["old_log_prob"].numpy()[:, None]
     buffer.advantages, buffer.returns = rows["advantages"].numpy()[:, None], rows["returns"].numpy()[:, None]
     buffer.full = True
@@ -195,14 +195,14 @@ def test_advantages_and_returns_are_those_of_sb3(make_rollout: Callable[..., dic
     rollout = make_rollout(agent, steps=ROWS, envs=envs)
     batch = agent.evaluated(agent.state, rollout, agent.hyper(1.0))
     values, next_values = (agent.network.get_value(rollout[name]).detach().numpy() for name in ("obs", "next_obs"))
-    dones, terminated = rollout["dones"].numpy(), rollout["terminated"].numpy()
+    ended, terminated = rollout["ended"].numpy(), rollout["terminated"].numpy()
     buffer = RolloutBuffer(ROWS, Spaces.observation_space, Spaces.action_space, "cpu", 0.95, 0.99, n_envs=envs)
     buffer.values = values
-    buffer.rewards = rollout["rewards"].numpy() + 0.99 * (dones - terminated) * next_values
-    buffer.episode_starts = np.concatenate([np.zeros((1, envs)), dones[:-1]])
+    buffer.rewards = rollout["rewards"].numpy() + 0.99 * (ended - terminated) * next_values
+    buffer.episode_starts = np.concatenate([np.zeros((1, envs)), ended[:-1]])
     buffer.advantages = np.zeros((ROWS, envs))
     # inside an episode their next value is the next row's: it must be that of the true next observation
     assert np.array_equal(rollout["next_obs"][:-1], rollout["obs"][1:])
-    buffer.compute_returns_and_advantage(torch.tensor(next_values[-1]), dones[-1])
+    buffer.compute_returns_and_advantage(torch.tensor(next_values[-1]), ended[-1])
     np.testing.assert_allclose(batch["advantages"].numpy(), buffer.advantages.reshape(-1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(batch["returns"].numpy(), buffer.returns.reshape(-1), rtol=0, atol=1e-12)

@@ -29,7 +29,7 @@ class Recording(PPOAgent):
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> dict[str, Tensor]:
         done = super().acted(state, obs, noise)
-        _, log_prob, _, value = self.network.get_action_and_value(obs, done["actions"])
+        _, log_prob, _, value = self.network.get_action_and_value(obs, done["actions_raw"])
         self.log_probs.append(log_prob)
         self.values.append(value)
         return done

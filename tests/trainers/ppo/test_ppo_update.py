@@ -135,7 +135,7 @@ def test_the_first_gradient_is_the_policy_gradient(make_agent: MakeAgent, make_r
     total, _ = agent.loss(leaf, agent.state["normalizer"], batch, agent.hyper(1.0))
     (slope,) = torch.autograd.grad(total, leaf)
     log_prob = gaussian_log_prob(
-        agent.network.get_deterministic_action(batch["obs"]), agent.network.actor_logstd, batch["actions"]
+        agent.network.get_deterministic_action(batch["obs"]), agent.network.actor_logstd, batch["actions_raw"]
     )
     (-(batch["advantages"] * log_prob).mean()).backward()
     for name, part in agent.flat.by_name(slope).items():

@@ -56,11 +56,11 @@ def make_rollout() -> Callable[..., dict[str, Tensor]]:
         truncated = torch.rand(steps, envs, generator=source) < 0.15
         return {
             "obs": obs[:-1].clone(),
-            "actions": agent.sample(obs[:-1]),
+            "actions_raw": agent.sample(obs[:-1]),
             "next_obs": obs[1:].clone(),
             "rewards": obs[:-1, :, 0] + torch.randn(steps, envs, generator=source),
             "terminated": terminated.to(obs.dtype),
-            "dones": (terminated | truncated).to(obs.dtype),
+            "ended": (terminated | truncated).to(obs.dtype),
         }
 
     return make

@@ -28,14 +28,14 @@ def brute_force(agent: VMPOAgent, rollout: Batch, trace: float) -> np.ndarray:
     """GAE by its definition: a sum over the rows up to the episode's end, once for every row.  [T, E]"""
     gamma = agent.config.gamma
     values, next_values = (agent.value(rollout[name]).squeeze(-1).numpy() for name in ("obs", "next_obs"))
-    rewards, terminated, dones = (rollout[name].numpy() for name in ("rewards", "terminated", "dones"))
+    rewards, terminated, ended = (rollout[name].numpy() for name in ("rewards", "terminated", "ended"))
     advantages = np.zeros_like(rewards)
     for t, e in np.ndindex(rewards.shape):
         for k in range(t, len(rewards)):
             bootstrap = 0.0 if terminated[k, e] else gamma * next_values[k, e]
             delta = rewards[k, e] + bootstrap - values[k, e]
             advantages[t, e] += (gamma * trace) ** (k - t) * delta
-            if dones[k, e]:
+            if ended[k, e]:
                 break
     return advantages
 
@@ -48,7 +48,7 @@ def test_advantages_and_returns_by_brute_force(
     """With terminations and time limits on the way: a return is a trace of 1, the one-step difference a trace of 0."""
     agent = make_agent(advantage_estimator=estimator, gae_lambda=0.9)
     rollout = make_rollout(agent)
-    assert 0 < rollout["terminated"].sum() < rollout["dones"].sum()
+    assert 0 < rollout["terminated"].sum() < rollout["ended"].sum()
     batch = evaluated(agent, rollout)
     expected = brute_force(agent, rollout, trace).reshape(-1)
     np.testing.assert_allclose(batch["advantages"], expected, rtol=1e-10, atol=1e-10)
@@ -65,7 +65,7 @@ def test_a_time_limit_bootstraps_from_the_true_next_state_and_a_termination_does
         rollout = {
             "rewards": torch.tensor([[2.0], [3.0]]),
             "terminated": torch.tensor([[terminated], [0.0]]),
-            "dones": torch.tensor([[1.0], [0.0]]),
+            "ended": torch.tensor([[1.0], [0.0]]),
         }
         for estimator in ("returns", "gae", "dae"):
             _, returns = estimated(estimator, rollout, values, next_values, hyper)
@@ -227,5 +227,5 @@ def test_without_updates_the_newest_policy_acts(
     _, _, *acting = agent.act(obs)
     torch.testing.assert_close(tuple(acting), (newest, log_std), rtol=0, atol=0)
     noise = torch.full_like(newest, 0.5)
-    drawn = agent.acted(agent.state, obs, noise)["actions"]
+    drawn = agent.acted(agent.state, obs, noise)["actions_raw"]
     torch.testing.assert_close(drawn, newest + 0.5 * log_std.exp())

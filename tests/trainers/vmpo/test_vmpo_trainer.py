@@ -65,11 +65,11 @@ def test_a_restored_agent_goes_on_bit_for_bit(tmp_path: Path, old_policy: str) -
     for trainer in (first, second):
         rollout = {
             "obs": obs,
-            "actions": trainer.agent.sample(obs),
+            "actions_raw": trainer.agent.sample(obs),
             "next_obs": obs.roll(-1, 0),
             "rewards": obs[..., 0],
             "terminated": torch.zeros(40, 2),
-            "dones": torch.zeros(40, 2),
+            "ended": torch.zeros(40, 2),
         }
         learned.append((trainer.agent.learn(rollout), trainer.agent.sample(obs)))
     assert learned[0][0] == learned[1][0]
