@@ -57,7 +57,7 @@ def update_seconds(agents: int, mode: Any, repeats: int) -> float:
     """Seconds of one update, noise included, with its batch already on the device."""
     made = [MPOAgent(OBS, ACT, -1.0, 1.0, "cuda", seed=seed, initial_std=0.5) for seed in range(agents)]
     stack = Stack(made, mode, 10**9)
-    batch = stack.gathered([_batch(seed) for seed in range(agents)])
+    batch = stack.stacked([_batch(seed) for seed in range(agents)])
     hyper = stack.hyper()
     for _ in range(3):
         stack.learn(batch, hyper)

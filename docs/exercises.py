@@ -59,7 +59,7 @@ def _gaussian(normal: Normal) -> None:
     executed = gaussian.squashed(actions, low, high)
     executed[0], executed[1] = low, high
     gaussian.unsquashed(executed, low, high)
-    gaussian.squash_log_slope(actions, low, high)
+    gaussian.squash_log_det(actions, low, high)
 
 
 def _lagrange(normal: Normal) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.config import Config
 from minerva.envs.engines.envpool import obstacle
 from minerva.envs.ids import EnvLike, env_name
@@ -142,10 +142,10 @@ def make_trainer(
     config: Config,
     init_from: str | Path | None = None,
     engine: EngineName | VectorEnv = "auto",
-    processes: Processes = ALONE,
+    ranks: Ranks = SINGLE,
 ) -> Any:
-    """A trainer from a whole config object, in one of the `processes` that learn as one."""
-    trainer = trainer_class(algo)(env, seed, device, engine=engine, processes=processes, **config.to_dict())
+    """A trainer from a whole config object, in one of the `ranks` that learn as one."""
+    trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, **config.to_dict())
     if init_from is not None:
         trainer.init_from(init_from)
     return trainer

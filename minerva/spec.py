@@ -1,6 +1,13 @@
-"""Actions live in [-1, 1] everywhere inside Minerva; here they are turned into an environment's own units."""
+"""What an environment's observations and actions look like, as plain values that a checkpoint can hold.
 
-from typing import Any
+Agents, storage and exported policies are built from these two, so none of them needs the environment itself.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -8,10 +15,93 @@ from minerva.errors import TrainingError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+ActionKind = Literal["continuous", "discrete", "multi_discrete"]
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """Shape and dtype of one observation."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @classmethod
+    def of(cls, obs: "int | ObservationSpec") -> "ObservationSpec":
+        """Return the spec itself, or that of a vector of so many numbers."""
+        return obs if isinstance(obs, ObservationSpec) else ObservationSpec((int(obs),))
+
+    @property
+    def size(self) -> int:
+        """How many numbers an observation has."""
+        return math.prod(self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {"shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the spec that `to_dict` described."""
+        return cls(tuple(int(n) for n in values["shape"]), str(values["dtype"]))
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """Kind and bounds of one action. Make one with `continuous`, `discrete` or `multi_discrete`.
+
+    Inside Minerva continuous actions live in [-1, 1]; `to_environment` turns them into the environment's units.
+    """
+
+    kind: ActionKind
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    """Choices of each dimension of a discrete action."""
+
+    @classmethod
+    def continuous(cls, low: Sequence[float] | Array, high: Sequence[float] | Array) -> Self:
+        """A vector within bounds, one pair of them for each dimension."""
+        return cls("continuous", tuple(float(x) for x in low), tuple(float(x) for x in high))
+
+    @classmethod
+    def discrete(cls, choices: int) -> Self:
+        """One of so many choices."""
+        return cls("discrete", counts=(int(choices),))
+
+    @classmethod
+    def multi_discrete(cls, counts: Sequence[int]) -> Self:
+        """Several choices at once."""
+        return cls("multi_discrete", counts=tuple(int(n) for n in counts))
+
+    @property
+    def size(self) -> int:
+        """Numbers that an action consists of."""
+        return len(self.low) if self.kind == "continuous" else len(self.counts)
+
+    @functools.cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        """Both bounds as float64 arrays.  [D] twice"""
+        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+
+    def to_environment(self, actions: Array) -> Array:
+        """Return continuous actions in the environment's units, clipped to its bounds.  [..., D] -> [..., D]"""
+        if not np.isfinite(actions).all():
+            raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
+        low, high = self.bounds
+        scaled = low + (actions + 1.0) * 0.5 * (high - low)
+        return np.clip(scaled, low, high)  # last, because rounding can carry even the sum at ±1 past its bound
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {"kind": self.kind, "low": list(self.low), "high": list(self.high), "counts": list(self.counts)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the spec that `to_dict` described."""
+        low, high, counts = (tuple(values[name]) for name in ("low", "high", "counts"))
+        return cls(values["kind"], low, high, counts)
+
 
 def to_bounds(actions: Array, low: Array, high: Array) -> Array:
     """From [-1, 1] to [low, high]; what lies outside is clipped."""
-    if not np.isfinite(actions).all():
-        raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
-    scaled = low + (actions + 1.0) * 0.5 * (high - low)
-    return np.clip(scaled, low, high)  # last, for rounding can carry even the sum at ±1 past its bound
+    return ActionSpec("continuous", tuple(low), tuple(high)).to_environment(actions)

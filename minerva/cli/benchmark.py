@@ -63,7 +63,7 @@ class Benchmark:
     matmul: MatmulPrecision = "highest"
     """How exactly a GPU multiplies float32 matrices; "high" allows TF32, which is faster."""
     jobs: int | None = None
-    """Processes that train at the same time; None: as many as there are cores, and one on a GPU."""
+    """Ranks that train at the same time; None: as many as there are cores, and one on a GPU."""
     together: Literal["auto", "always", "never"] = "auto"
     """Whether the seeds of an entry and environment are trained in one process: auto is where it is faster."""
     executor: Literal["local", "ray"] = "local"

@@ -24,7 +24,7 @@ from minerva.cli.presets import ShowPresets
 from minerva.cli.report import Report
 from minerva.cli.train import train_type, with_algorithm
 from minerva.cli.tune import Tune
-from minerva.cli.video import FilmVideo
+from minerva.cli.video import RecordVideo
 from minerva.errors import MinervaError, TrainingError
 
 DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
@@ -96,7 +96,7 @@ def _parse(arguments: list[str]) -> Any:
     types = {
         "train": train,
         "evaluate": Evaluate,
-        "video": FilmVideo,
+        "video": RecordVideo,
         "benchmark": Benchmark,
         "tune": Tune,
         "report": Report,

@@ -20,7 +20,7 @@ from rich.table import Table
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
-from minerva.compute.ranks import Processes, launched
+from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.config import Config, checked, nearest
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.errors import ConfigError, RunError
@@ -108,24 +108,24 @@ class TrainCommand:
             return self._run_seeds(Seeds.given(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         if options.resume is not None and len(options.resume) > 1:
             return self._run_seeds(self._resumed(algo, options.resume), settings)
-        processes = launched(options.device)
-        engine = _stepped_by(algo, config, options, processes)
+        ranks = init_from_torchrun(options.device)
+        engine = _stepped_by(algo, config, options, ranks)
         made_of = (algo, options.env, options.seed, options.device, config, options.init_from, engine)
-        trainer = make_trainer(*made_of, processes)
+        trainer = make_trainer(*made_of, ranks)
         folder = _folder(algo, options)
-        console = Console(highlight=False, quiet=processes.rank > 0)
-        _announce(console, algo, options, config, trainer.envs.engine, processes.count)
+        console = Console(highlight=False, quiet=ranks.rank > 0)
+        _announce(console, algo, options, config, trainer.envs.engine, ranks.count)
         result = trainer.train(options.total_steps, folder, **settings)
-        processes.part()
+        ranks.shutdown()
         with ignored_signals():  # the run is over and written: what is left is to tell of it
-            if processes.rank == 0:
+            if ranks.rank == 0:
                 _conclude(console, algo, options.env, result)
         return 0 if result.finished else 3
 
     def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
         """The same for a population."""
         options = self.run_options
-        if launched(options.device).count > 1:
+        if init_from_torchrun(options.device).count > 1:
             raise ConfigError("Seeds are trained together by one process: start them without torchrun.")
         if options.actors:
             raise ConfigError("Actors belong to one learner: train the seeds one by one, or without --actors.")
@@ -152,11 +152,11 @@ class TrainCommand:
         return Seeds(algo, [self.run_options.seed, *(command.run_options.seed for command in saved[1:])], configs)
 
 
-def _stepped_by(algo: str, config: Config, options: RunOptions, processes: Processes) -> EngineName | VectorEnv:
+def _stepped_by(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | VectorEnv:
     """What steps the environments: an engine of this process, or Ray actors."""
     if not options.actors:
         return options.engine
-    if processes.count > 1:
+    if ranks.count > 1:
         raise ConfigError("Actors belong to one learner: start them without torchrun.")
     from minerva.lab.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
 

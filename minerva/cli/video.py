@@ -17,7 +17,7 @@ STOPPED = 3
 
 
 @dataclass(frozen=True)
-class FilmVideo:
+class RecordVideo:
     """Film a run's best policy, its return in the picture, into the run's folder `videos`. Needs no screen."""
 
     run_dir: tyro.conf.Positional[Path]

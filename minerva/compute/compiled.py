@@ -24,7 +24,7 @@ PAYS_FROM = 10_000
 """Calls from which compiling pays: it takes about 15 s once and saves 2 ms or more a call."""
 
 
-class _EachOnce(CustomGraphPass):
+class _EliminateCommonSubexpressions(CustomGraphPass):
     """Computes once what pure functions, each for itself, ask for again: a fifth of MPO's update."""
 
     def __call__(self, graph: Graph) -> None:
@@ -91,7 +91,7 @@ REWRITTEN: dict[Any, Callable[..., Node]] = {
 
 
 OPTIONS: dict[str, Any] = {
-    "post_grad_custom_pre_pass": _EachOnce(),
+    "post_grad_custom_pre_pass": _EliminateCommonSubexpressions(),
     # to look at every object a function has touched takes as long as a step of PPO; its tensors' shapes are enough,
     # because what else it depends on never changes and each function has its own place in the cache (see `_own`)
     "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe,

@@ -62,7 +62,8 @@ class HostFunction:
     """`function(state, *inputs) -> outputs by name`, for arrays of the shapes of `inputs`.
 
     What depends on the state alone is computed by PyTorch, anew whenever a tensor of the state has been written to. A
-    module's parameter that is a view of the state has a count of writes of its own: after writing to one, `forget`.
+    module's parameter that is a view of the state has a count of writes of its own: after writing to one, call
+    `invalidate_cached_weights`.
     """
 
     def __init__(self, function: Callable[..., dict[str, torch.Tensor]], state: Tree, *inputs: torch.Tensor) -> None:
@@ -102,7 +103,7 @@ class HostFunction:
             values[result] = function(*[values[slot] for slot in arguments])
         return {name: values[slot] for name, slot in self._outputs.items()}
 
-    def forget(self) -> None:
+    def invalidate_cached_weights(self) -> None:
         """Compute everything anew at the next call, whoever may have written to the state."""
         self._versions = []
 

@@ -34,7 +34,7 @@ def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
     return torch.Generator(device).manual_seed(stream_seed(seed, stream))
 
 
-def go_on(drawing: torch.Generator, state: torch.Tensor) -> None:
+def restore_generator(drawing: torch.Generator, state: torch.Tensor) -> None:
     """Let a generator draw on from a state. That of another kind of device seeds what is drawn from here on."""
     if state.dtype != torch.uint8 or state.ndim != 1 or len(state) not in GENERATOR_STATES:
         raise ValueError(f"a generator's state should be {GENERATOR_STATES} bytes long")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree, copy_
 from minerva.formulas.returns import discounted_sums
 from minerva.formulas.statistics import merge_moments
@@ -12,13 +12,13 @@ CLIP = 10.0
 EPS = 1e-8
 
 
-def refreshed(statistics: dict[str, Tensor], rows: Tensor, processes: Processes = ALONE) -> dict[str, Tensor]:
+def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE) -> dict[str, Tensor]:
     """A normaliser's statistics after seeing the `rows` [n, D] of all processes too; none stay none."""
     if not statistics:
         return statistics
     seen = rows.double()
     mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
-    for batch_mean, batch_var in processes.each(seen.mean(0), seen.var(0, correction=0)):
+    for batch_mean, batch_var in ranks.each(seen.mean(0), seen.var(0, correction=0)):
         mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, seen.shape[0])
     return {"mean": mean, "var": var, "count": count}
 
@@ -83,11 +83,11 @@ class RewardNorm:
         return scaled
 
     @staticmethod
-    def scaled(state: Tree, rewards: Tensor, ended: Tensor, processes: Processes = ALONE) -> tuple[Tree, Tensor]:
+    def scaled(state: Tree, rewards: Tensor, ended: Tensor, ranks: Ranks = SINGLE) -> tuple[Tree, Tensor]:
         """The state after learning from the rewards [T, E] of all processes' rollouts, and the own ones scaled."""
         sums, running = discounted_sums(rewards.double(), ended.double(), state["running"], state["gamma"])
         before = {name: state[name] for name in ("mean", "var", "count")}
-        statistics = refreshed(before, sums.reshape(-1), processes)
+        statistics = refreshed(before, sums.reshape(-1), ranks)
         variance = statistics["var"]
         # LaTeX: \tilde{r}_t = \operatorname{clip}(\frac{r_t}{\sqrt{v + \varepsilon_0}}, -c, c)
         scaled = torch.clamp(rewards / torch.sqrt(variance + EPS), -CLIP, CLIP)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.compute.ranks import ALONE, Processes
-from minerva.compute.seeding import generator, go_on
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.seeding import generator, restore_generator
 from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError
 
@@ -35,7 +35,7 @@ class Replay:
         widths: Mapping[str, int],
         device: torch.device,
         seed: int = 0,
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> None:
         """`processes` have a replay each and draw from them what is learned from together."""
         self.widths = {**widths, **OWN_FIELDS}
@@ -48,7 +48,7 @@ class Replay:
         }
         self.written = 0
         self.cuts: list[int] = []
-        self.processes = processes
+        self.ranks = ranks
         self.generator = generator(seed, "replay", torch.device("cpu"))
         self._writer = Writer([self], self.state)
 
@@ -83,7 +83,7 @@ class Replay:
 
         They are drawn on the host, where so few numbers are had sooner than a GPU begins.
         """
-        return self.processes.own(torch.randint(len(self), (self.processes.count * size,), generator=self.generator))
+        return self.ranks.local_shard(torch.randint(len(self), (self.ranks.count * size,), generator=self.generator))
 
     def transitions(self, state: Tree, starts: Tensor) -> dict[str, Tensor]:
         """The rows at `starts`."""
@@ -141,7 +141,7 @@ class Replay:
         """Take over a state made by `state_dict` of a replay of the same size; its rows follow by `put`."""
         self.written, self.cuts = state["written"], list(state["cuts"])
         self.state["newest"].fill_((self.written - 1) % self.steps)
-        go_on(self.generator, state["generator"])
+        restore_generator(self.generator, state["generator"])
 
     def _slots(self, first: int, count: int) -> Tensor:
         return torch.arange(first, first + count, device=self.storage.device) % self.steps

@@ -56,7 +56,7 @@ class Snapshots:
         self._simulations: dict[int, Simulation] = {}
         self.obstacle = ""
         try:
-            _Taker(self._simulations, first=True).take(env, "env")
+            _Encoder(self._simulations, first=True).take(env, "env")
         except NoSnapshotError as reason:
             self.obstacle = str(reason)
 
@@ -64,19 +64,19 @@ class Snapshots:
         """The state now, or NoSnapshotError."""
         if self.obstacle:
             raise NoSnapshotError(self.obstacle)
-        taker = _Taker(self._simulations)
+        taker = _Encoder(self._simulations)
         values = taker.take(self.env, "env")
         return Snapshot(json.dumps(values), np.frombuffer(b"".join(taker.chunks), np.uint8))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a state of an environment made in the same way. NoSnapshotError: it does not fit."""
         try:
-            _Giver(self._simulations, snapshot.data).give(json.loads(snapshot.values), self.env)
+            _Decoder(self._simulations, snapshot.data).give(json.loads(snapshot.values), self.env)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise NoSnapshotError(f"the snapshot is of another environment ({error})") from error
 
 
-class _Taker:
+class _Encoder:
     """One walk that takes everything. What is met twice is taken once, and then referred to by its number."""
 
     def __init__(self, simulations: dict[int, Simulation], first: bool = False) -> None:
@@ -154,7 +154,7 @@ class _Taker:
         return [array.dtype.str, list(array.shape), self._length - len(chunk)]
 
 
-class _Giver:
+class _Decoder:
     """The same walk in the other direction: `give` returns what stands in the place of `old`."""
 
     def __init__(self, simulations: dict[int, Simulation], data: Array) -> None:

@@ -54,7 +54,7 @@ def gaussian_kl_std(log_std: Tensor, old_log_std: Tensor) -> Tensor:
     return kl
 
 
-def tanh_log_slope(raw: Tensor) -> Tensor:
+def tanh_log_det(raw: Tensor) -> Tensor:
     """log(1 - tanh(x)^2), exact also where tanh(x) rounds to 1.  [...] -> [...]"""
     # LaTeX: \log(1 - \tanh^2 x) = 2 (\log 2 - x - \operatorname{softplus}(-2 x))
     log_slope = 2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
@@ -80,9 +80,9 @@ def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return raw
 
 
-def squash_log_slope(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def squash_log_det(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Log-volume that `squashed` stretches by at a sample: what its log-density loses.  [..., D] -> [...]"""
-    log_slope = tanh_log_slope(raw)
+    log_slope = tanh_log_det(raw)
     # LaTeX: \log|\frac{da}{du}| = \sum_j (\log(1 - \tanh^2 u_j) + \log(\frac{1}{2} (a_j^{high} - a_j^{low})))
     log_volume = (log_slope + torch.log(0.5 * (high - low))).sum(-1)
     return log_volume

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -20,27 +20,27 @@ Rows = dict[str, Tensor]
 class Agent(ABC):
     """Acts and learns. `state` holds all that learning changes; the modules' parameters are views of it.
 
-    An update is `updated(state, data, noise, hyper) -> (state, metrics)`, a loop around the methods named in `PIECES`.
-    Those are functions of one agent's tensors and can be compiled, or mapped over many agents' stacked tensors; the
-    loop itself takes both as they come.
+    An update is `updated(state, data, noise, hyper) -> (state, metrics)`, a loop around the methods named in
+    `VMAPPED_METHODS`. Those are functions of one agent's tensors and can be compiled, or mapped over many agents'
+    stacked tensors; the loop itself takes both as they come.
     """
 
-    PIECES: ClassVar[tuple[str, ...]]
+    VMAPPED_METHODS: ClassVar[tuple[str, ...]]
     """Methods that are mapped over the agents of a stack."""
-    COMPILED: ClassVar[tuple[str, ...]]
+    COMPILED_METHODS: ClassVar[tuple[str, ...]]
     """Those of them that are worth compiling each."""
     INPUTS: ClassVar[tuple[str, ...]]
     """Fields of the config that an update takes as numbers: the agents of a stack may differ in them."""
-    ACTING: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
+    ACTING_STATE: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
     """What acting needs of the state, as far as there is such a part."""
-    WHOLE: ClassVar[bool] = False
+    COMPILE_WHOLE_UPDATE: ClassVar[bool] = False
     """Whether the update has no long loop, so that it is compiled as a whole."""
 
     config: Any
     device: torch.device
     generator: torch.Generator
     state: Tree
-    processes: Processes = ALONE
+    ranks: Ranks = SINGLE
     """Those it learns with. What it owns is the same in all of them."""
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Agent(ABC):
     def draw_own_actions(self, shape: tuple[int, ...]) -> Tensor:
         """The same for environments [..., E] of this process: its part of what is drawn for those of all."""
         *before, envs = shape
-        return self.processes.own(self.draw_actions((*before, envs * self.processes.count)), -2)
+        return self.ranks.local_shard(self.draw_actions((*before, envs * self.ranks.count)), -2)
 
     @abstractmethod
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
@@ -91,8 +91,8 @@ class Agent(ABC):
     def draw_orders(self, *shape: int) -> Tensor:
         """Random orders of this process's rows, of which there are as many as the last axis is long.  [..., rows]"""
         *before, rows = shape
-        drawn = torch.rand((*before, self.processes.count * rows), generator=self.generator, device=self.device)
-        return self.processes.own(drawn, -1).argsort(-1)
+        drawn = torch.rand((*before, self.ranks.count * rows), generator=self.generator, device=self.device)
+        return self.ranks.local_shard(drawn, -1).argsort(-1)
 
     @abstractmethod
     def hyper(self, remaining: float = 1.0) -> Rows:
@@ -107,7 +107,7 @@ class Agent(ABC):
 
     def weights(self) -> Tree:
         """What another agent of the same config needs to act as this one does."""
-        return {name: part for name, part in self.state.items() if name in self.ACTING}
+        return {name: part for name, part in self.state.items() if name in self.ACTING_STATE}
 
     def calls(self, piece: str) -> int:
         """How often an update calls a piece."""
@@ -116,7 +116,7 @@ class Agent(ABC):
     def lifted(self, lift: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """The same agent with `lift(name, piece)` in the place of each piece."""
         other = copy.copy(self)
-        for name in self.PIECES:
+        for name in self.VMAPPED_METHODS:
             setattr(other, name, lift(name, getattr(self, name)))
         return other
 
@@ -147,11 +147,11 @@ def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> 
     }
 
 
-def fetched(metrics: Rows, processes: Processes = ALONE) -> list[dict[str, float]]:
+def metrics_to_host(metrics: Rows, ranks: Ranks = SINGLE) -> list[dict[str, float]]:
     """Metrics as numbers, in one transfer: those of an agent over all processes, or of each agent of a stack."""
     columns = torch.stack([value.detach().to(torch.float64) for value in metrics.values()]).unsqueeze(-1)
-    if processes.count > 1:
-        columns = _over_processes(list(metrics), torch.stack([of for (of,) in processes.each(columns)]))
+    if ranks.count > 1:
+        columns = _over_processes(list(metrics), torch.stack([of for (of,) in ranks.each(columns)]))
     rows = columns.flatten(1).T.tolist() if columns.ndim == 2 else columns.squeeze(-1).T.tolist()
     return [dict(zip(metrics, row, strict=True)) for row in rows]
 

@@ -18,11 +18,11 @@ from minerva.data.replay import Replay, Writer
 from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
-from minerva.loop.remote import Blocks
+from minerva.loop.remote import RemoteCollector
 from minerva.loop.stacking import Stack, joined_state
 from minerva.loop.trainer import Trainer, note, taken_episodes
 from minerva.metrics import Health
-from minerva.runs.run_group import Together
+from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
 """Environment steps between reports: fetching metrics more often would stall the device for nothing."""
@@ -48,16 +48,16 @@ class OffPolicyTrainer(Trainer):
         return Fraction(self.config.updates_per_step).limit_denominator(1_000_000)
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: RunGroup) -> None:
         """Act, learn, step, report."""
-        if isinstance(envs, Blocks):
+        if isinstance(envs, RemoteCollector):
             trainers[0]._loop_with_actors(envs, runs)
             return
         first, by = trainers[0], trainers[0].config.num_envs
         sizes = [trainer.share.batch_size for trainer in trainers]
         stack, writer = first._stack(trainers, runs)
         for _ in runs.steps(by):
-            stack.look_again()
+            stack.invalidate_cached_weights()
             step = runs.step
             hyper = first._hyper(stack, runs)
             until = min(_next(step, REPORT_EVERY), _next(step, runs.eval_every), runs.total_steps)
@@ -66,7 +66,7 @@ class OffPolicyTrainer(Trainer):
                 done = first._actions(trainers, stack, obs, step)
                 for _ in range(first.updates(step + by) - first.updates(step)):
                     starts = [trainer.replay.starts(size) for trainer, size in zip(trainers, sizes, strict=True)]
-                    stack.learn(stack.gathered(starts), hyper)
+                    stack.learn(stack.stacked(starts), hyper)
                 note(_stepped(envs, writer, obs, done), trainers)
                 step += by
             for trainer, row in zip(trainers, stack.metrics(), strict=False):
@@ -76,7 +76,7 @@ class OffPolicyTrainer(Trainer):
                 continue
             runs.report(step, [trainer._metrics(step) for trainer in trainers], taken_episodes(trainers))
 
-    def _loop_with_actors(self, blocks: Blocks, runs: Together) -> None:
+    def _loop_with_actors(self, blocks: RemoteCollector, runs: RunGroup) -> None:
         """The same with workers that act by themselves: while they collect a round, the one before is learned from.
 
         So they act with weights that lack the updates of one round, and of no more. No round is under way when a
@@ -107,7 +107,7 @@ class OffPolicyTrainer(Trainer):
                 self.row = {**row, "actors/staleness": stale}
             runs.report(step, [self._metrics(step)], taken_episodes([self]))
 
-    def _begin(self, blocks: Blocks, stack: Stack, step: int, size: int) -> None:
+    def _begin(self, blocks: RemoteCollector, stack: Stack, step: int, size: int) -> None:
         """Let the workers act for so many steps with the weights as they are; at random before learning starts."""
         shape = (size, self.num_envs)
         random = step < self.config.update_after and self.config.warmup == "random"
@@ -151,7 +151,7 @@ class OffPolicyTrainer(Trainer):
         self.health.load_state_dict(state["health"])
         return super().load_state_dict(state)
 
-    def _stack(self, trainers: Sequence[Self], runs: Together) -> tuple[Stack, Writer]:
+    def _stack(self, trainers: Sequence[Self], runs: RunGroup) -> tuple[Stack, Writer]:
         """The agents as one, and what keeps their steps.
 
         They learn from places in their replays; the rows are fetched inside the update.
@@ -175,10 +175,10 @@ class OffPolicyTrainer(Trainer):
         """Actions for all environments; at random before learning starts, if the config says so."""
         if step < self.config.update_after and self.config.warmup == "random":
             drawn = [trainer.agent.sample_uniform((self.config.num_envs,)) for trainer in trainers]
-            return stack.act_with([mapped(self.processes.own, actions) for actions in drawn])
+            return stack.act_with([mapped(self.ranks.local_shard, actions) for actions in drawn])
         return stack.act(torch.from_numpy(obs), stack.draw_actions((self.num_envs,)))
 
-    def _hyper(self, stack: Stack, runs: Together) -> Rows:
+    def _hyper(self, stack: Stack, runs: RunGroup) -> Rows:
         """The numbers of an update. Annealed rates fall from one thousand steps to the next, however a run is cut."""
         thousands = -(-runs.total_steps // REPORT_EVERY)
         return stack.hyper(self.remaining(runs.step // REPORT_EVERY + 1, thousands))
@@ -188,7 +188,7 @@ class OffPolicyTrainer(Trainer):
             return {}
         self.health(self.row)
         counts = {"train/updates": self.updates(step), "train/skipped_updates": self.agent.skipped}
-        return {**self.row, **counts, "train/replay": len(self.replay) * self.processes.count}
+        return {**self.row, **counts, "train/replay": len(self.replay) * self.ranks.count}
 
 
 def _stepped(envs: VectorEnv, writer: Writer, obs: Array, done: dict[str, Array]) -> list[Episode]:

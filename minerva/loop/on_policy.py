@@ -15,10 +15,10 @@ from minerva.envs.ids import is_dm_control
 from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.loop.agent import Agent, Rows
-from minerva.loop.remote import Blocks
+from minerva.loop.remote import RemoteCollector
 from minerva.loop.stacking import Stack, joined_state
 from minerva.loop.trainer import Trainer, note, taken_episodes
-from minerva.runs.run_group import Together
+from minerva.runs.run_group import RunGroup
 
 
 def collect(
@@ -32,8 +32,8 @@ def collect(
     first = rollouts[0]
     for agent, rollout in zip(stack.agents, rollouts, strict=True):
         rollout.begin(agent.draw_own_actions)
-    noise: Tensor = stack.gathered([rollout.noise for rollout in rollouts])
-    if isinstance(envs, Blocks):
+    noise: Tensor = stack.stacked([rollout.noise for rollout in rollouts])
+    if isinstance(envs, RemoteCollector):
         envs.begin(stack.agents[0].weights(), noise)
         fields, episodes = envs.finish()
         first.fill(fields)
@@ -69,7 +69,7 @@ class OnPolicyTrainer(Trainer):
         return RewardNorm(self.num_envs, self.config.gamma, self.device) if normalized else None
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: RunGroup) -> None:
         """Collect, learn, report."""
         first = trainers[0]
         updates = runs.total_steps // first.batch_size
@@ -77,12 +77,12 @@ class OnPolicyTrainer(Trainer):
         scale = _reward_scale(trainers, stack)
         rollouts = [trainer.rollout for trainer in trainers]
         for step in runs.steps(by=first.batch_size):
-            stack.look_again()
+            stack.invalidate_cached_weights()
             note(collect(envs, stack, rollouts, lambda: runs.interrupted), trainers)
             if not first.rollout.full:
                 runs.pause(runs.step)
                 continue
-            data = scale(stack.gathered([rollout.tensors() for rollout in rollouts]))
+            data = scale(stack.stacked([rollout.tensors() for rollout in rollouts]))
             stack.learn(data, stack.hyper(first.remaining(step // first.batch_size, updates)))
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
@@ -135,6 +135,6 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
     if not norms:
         return lambda data: data
     state = joined_state(norms)
-    scaled = functools.partial(RewardNorm.scaled, processes=trainers[0].processes)
+    scaled = functools.partial(RewardNorm.scaled, ranks=trainers[0].ranks)
     scale = InPlace(stack.lift(scaled), state, stack.mode, alone=stack.alone)
     return lambda data: {**data, "rewards": scale(data["rewards"], data["ended"])}

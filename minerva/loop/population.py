@@ -14,7 +14,7 @@ from minerva.errors import ConfigError, TrainingError
 from minerva.loop.trainer import Trainer
 from minerva.runs.progress import ProgressView
 from minerva.runs.run import Result, Run, RunSettings
-from minerva.runs.run_group import Together
+from minerva.runs.run_group import RunGroup
 from minerva.runs.signals import StopSignals
 
 logger = logging.getLogger("minerva")
@@ -77,7 +77,7 @@ class Population:
             group = [n for n in going if runs[n].step == behind]
             ahead = [runs[n].step for n in going if runs[n].step > behind]
             trainers = [self.trainers[n] for n in group]
-            together = Together([runs[n] for n in group], min(ahead, default=None), show)
+            together = RunGroup([runs[n] for n in group], min(ahead, default=None), show)
             envs = Joined([trainer.envs for trainer in trainers]) if len(group) > 1 else trainers[0].envs
             try:
                 type(trainers[0]).loop(trainers, envs, together)

@@ -26,7 +26,7 @@ logger = logging.getLogger("minerva")
 State = dict[str, Any]
 
 
-class Order(NamedTuple):
+class CollectRequest(NamedTuple):
     """What a worker is to collect."""
 
     number: int
@@ -38,7 +38,7 @@ class Order(NamedTuple):
     """Noise of the actions [T, E, D], or the actions themselves as `Agent.acted` gives them."""
 
 
-class Collected(NamedTuple):
+class CollectResult(NamedTuple):
     """What a worker sends back: its steps by field [T, E, ...], episodes that ended, its environments after them."""
 
     fields: dict[str, Array]
@@ -46,7 +46,7 @@ class Collected(NamedTuple):
     state: State
 
 
-class Block:
+class ActorWorker:
     """A worker's part: environments, and an agent to act in them."""
 
     def __init__(self, agent: Agent, env: EnvLike, num_envs: int, engine: EngineName, calls: int) -> None:
@@ -72,12 +72,12 @@ class Block:
         self.number = number
         return self.envs.load_state_dict(state)
 
-    def collect(self, order: Order) -> Collected:
+    def collect(self, order: CollectRequest) -> CollectResult:
         """Carry out an order."""
         if order.number != self.number:  # a new worker in the place of one that died
             self._catch_up(order)
         copy_(self.agent.state, order.weights)
-        self.stack.look_again()
+        self.stack.invalidate_cached_weights()
         rows: list[dict[str, Array]] = []
         episodes: list[Episode] = []
         for draws in _steps(order.draws):
@@ -89,12 +89,12 @@ class Block:
             episodes += step.episodes
         self.number += 1
         fields = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        return Collected(fields, episodes, self.envs.state_dict())
+        return CollectResult(fields, episodes, self.envs.state_dict())
 
     def _acted(self, obs: Array, noise: Tensor) -> dict[str, Array]:
         return self.stack.act(torch.from_numpy(obs), noise)
 
-    def _catch_up(self, order: Order) -> None:
+    def _catch_up(self, order: CollectRequest) -> None:
         obstacle = self.restore(order.number, order.state)
         if obstacle:
             logger.warning("A worker was replaced, and its environments start new episodes (%s).", obstacle)
@@ -125,7 +125,7 @@ class Worker(Protocol):
 class LocalWorker:
     """A worker in this process, which does what it was asked when the result is wanted."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: ActorWorker) -> None:
         self.block = block
 
     def begin(self, name: str, *arguments: Any) -> Any:
@@ -142,7 +142,7 @@ class LocalWorker:
         self.block.envs.close()
 
 
-class Blocks(VectorEnv):
+class RemoteCollector(VectorEnv):
     """The environments of all workers, in equal blocks, as a trainer sees them. They are not stepped, but collected."""
 
     def __init__(self, workers: Sequence[Worker], num_envs: int) -> None:
@@ -174,12 +174,16 @@ class Blocks(VectorEnv):
         """Let the workers collect with these weights; `draws` are noise [T, E, D], or actions by name."""
         published = self._published(mapped(lambda tensor: tensor.detach().cpu().clone(), weights))
         own = [mapped(lambda rows, n=n: self._block(rows.cpu(), n), draws) for n in range(len(self.workers))]
-        orders = [Order(self._number, state, published, part) for state, part in zip(self._states, own, strict=True)]
+        orders = [
+            CollectRequest(self._number, state, published, part) for state, part in zip(self._states, own, strict=True)
+        ]
         self._begun = [worker.begin("collect", order) for worker, order in zip(self.workers, orders, strict=True)]
 
     def finish(self) -> tuple[dict[str, Array], list[Episode]]:
         """What they have collected: steps by field [T, E, ...], and episodes."""
-        parts: list[Collected] = [worker.result(begun) for worker, begun in zip(self.workers, self._begun, strict=True)]
+        parts: list[CollectResult] = [
+            worker.result(begun) for worker, begun in zip(self.workers, self._begun, strict=True)
+        ]
         self._begun, self._states = [], [part.state for part in parts]
         self._number += 1
         fields = {name: np.concatenate([part.fields[name] for part in parts], 1) for name in parts[0].fields}

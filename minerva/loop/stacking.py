@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compute import tree
 from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled, options_for
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
-from minerva.compute.tree import Tree, mapped, stacked
-from minerva.loop.agent import Agent, Array, Rows, fetched
+from minerva.compute.tree import Tree, mapped
+from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
 
 
 class Stackable(Protocol):
@@ -32,7 +33,7 @@ def joined_state(owners: Sequence[Stackable]) -> Tree:
     """The states of all owners in one tree, of which theirs are views from now on."""
     if len(owners) == 1:
         return owners[0].state
-    state: Tree = stacked([owner.state for owner in owners])
+    state: Tree = tree.stacked([owner.state for owner in owners])
     for n, owner in enumerate(owners):
         owner.move(mapped(lambda tensor, n=n: tensor[n], state))
     return state
@@ -47,7 +48,7 @@ class Stack:
         self.many = len(self.agents) > 1
         first = self.agents[0]
         self.mode, self.updates = mode, updates
-        self.alone = first.processes.count == 1
+        self.alone = first.ranks.count == 1
         """Whether learning meets no other processes on its way."""
         self.device = first.device
         if self.device.type == "cpu":
@@ -57,7 +58,7 @@ class Stack:
         self._act = InPlace(self._packed_actions, self.state, mode)
         options = options_for(self.device, self.many, self.alone)
         self._update = InPlace(
-            self._updated, self.state, mode, updates if first.WHOLE else 0, options, alone=self.alone
+            self._updated, self.state, mode, updates if first.COMPILE_WHOLE_UPDATE else 0, options, alone=self.alone
         )
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
@@ -71,15 +72,15 @@ class Stack:
         """A function of one agent's tensors as a function of the stack's."""
         return torch.func.vmap(function) if self.many else function
 
-    def gathered(self, parts: Sequence[Any]) -> Any:
+    def stacked(self, parts: Sequence[Any]) -> Any:
         """One tree out of one for each agent."""
-        return stacked(parts) if self.many else parts[0]
+        return tree.stacked(parts) if self.many else parts[0]
 
     # --- acting ---------------------------------------------------------------------------------------------
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
         """Noise for actions of `shape` environments (or steps and environments) of each agent, agents before those."""
-        drawn: Tensor = self.gathered([agent.draw_own_actions(shape) for agent in self.agents])
+        drawn: Tensor = self.stacked([agent.draw_own_actions(shape) for agent in self.agents])
         return drawn
 
     @torch.no_grad()
@@ -96,14 +97,14 @@ class Stack:
         parts = [host(*inputs) for host, *inputs in zip(self._hosts, own.numpy(), noise.numpy(), strict=True)]
         return _finite({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
-    def look_again(self) -> None:
+    def invalidate_cached_weights(self) -> None:
         """Act on what the agents' networks hold now: somebody else, as a callback, may have written to them."""
         for host in self._hosts:
-            host.forget()
+            host.invalidate_cached_weights()
 
     def act_with(self, parts: Sequence[Rows]) -> dict[str, Array]:
         """The same for actions that each agent has drawn some other way."""
-        return self.on_host(self._packed(self.gathered(parts)))
+        return self.on_host(self._packed(self.stacked(parts)))
 
     def on_host(self, packed: Tensor) -> dict[str, Array]:
         """The columns of packed actions by name."""
@@ -120,27 +121,27 @@ class Stack:
         if not self._example:  # noise depends on the data's shapes alone, and those stay
             rows = self.prepare(mapped(lambda tensor: tensor.to(self.device), data))
             self._example = mapped(lambda tensor: tensor[0], rows) if self.many else rows
-        noise = self.gathered([agent.draw_update(self._example) for agent in self.agents])
+        noise = self.stacked([agent.draw_update(self._example) for agent in self.agents])
         self._metrics = self._update(data, noise, hyper)
-        self.look_again()  # compiled code writes without being counted
+        self.invalidate_cached_weights()  # compiled code writes without being counted
 
     def hyper(self, remaining: float = 1.0) -> Rows:
         """Each agent's numbers."""
-        numbers: Rows = self.gathered([agent.hyper(remaining) for agent in self.agents])
+        numbers: Rows = self.stacked([agent.hyper(remaining) for agent in self.agents])
         return numbers
 
     def metrics(self) -> list[dict[str, float]]:
         """What each agent has to report of the last update, fetched in one transfer; nothing if there was none."""
         if not self._metrics:
             return []
-        rows = fetched(self._metrics, self.agents[0].processes)
+        rows = metrics_to_host(self._metrics, self.agents[0].ranks)
         return [agent.reported(row) for agent, row in zip(self.agents, rows, strict=True)]
 
     # --- details --------------------------------------------------------------------------------------------
 
     def _lift(self, name: str, piece: Callable[..., Any]) -> Callable[..., Any]:
         first = self.agents[0]
-        if name not in first.COMPILED or (name == "acted" and self.device.type == "cuda"):
+        if name not in first.COMPILED_METHODS or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
         alone = self.alone or name == "acted"
         options = options_for(self.device, self.many, alone)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
@@ -16,14 +16,14 @@ from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
-from minerva.loop.remote import Blocks
+from minerva.loop.remote import RemoteCollector
 from minerva.metrics import Health
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.distributed import Following, Led, follow, lead
+from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Result, Run, RunSettings
-from minerva.runs.run_group import Together
-from minerva.runs.status import Gauge, Glance, read
+from minerva.runs.run_group import RunGroup
+from minerva.runs.status import MetricGauge, RunStatus, read
 
 
 class Trainer(ABC):
@@ -42,7 +42,7 @@ class Trainer(ABC):
         device: str,
         config: Any,
         engine: EngineName | VectorEnv,
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> None:
         """`engine` steps the environments; given as environments, they are shared with others of a population.
 
@@ -52,7 +52,7 @@ class Trainer(ABC):
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         self.env, self.seed, self.config = env, seed, config
         self.device = usable_device(device)
-        self.processes = processes
+        self.ranks = ranks
         self.num_envs: int = self.share.num_envs
         self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, self.num_envs, engine)
         self.episodes: list[Episode] = []
@@ -66,30 +66,30 @@ class Trainer(ABC):
         """
         how = RunSettings(**settings)
         self.check(total_steps)
-        if self.processes.count > 1:
+        if self.ranks.count > 1:
             return self._train_as_one(total_steps, Path(out_dir), how)
-        actors = len(self.envs.workers) if isinstance(self.envs, Blocks) else 0
+        actors = len(self.envs.workers) if isinstance(self.envs, RemoteCollector) else 0
         run = Run(self, total_steps, Path(out_dir), how, actors=actors)
         with run:
             if not run.already_finished:
-                self.loop([self], self.envs, Together([run]))
+                self.loop([self], self.envs, RunGroup([run]))
         return run.result()
 
     def _train_as_one(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
         """The same as one of several processes."""
 
-        def loop(runs: Together) -> None:
+        def loop(runs: RunGroup) -> None:
             self.loop([self], self.envs, runs)
 
-        if self.processes.rank > 0:
-            return follow(Following(self, total_steps, settings, self.processes), self.processes, loop)
-        led: Any = Led(self, self.processes)
-        return lead(Run(led, total_steps, out_dir, settings, processes=self.processes.count), self.processes, loop)
+        if self.ranks.rank > 0:
+            return follow(FollowerRuns(self, total_steps, settings, self.ranks), self.ranks, loop)
+        led: Any = RankZeroTrainer(self, self.ranks)
+        return lead(Run(led, total_steps, out_dir, settings, processes=self.ranks.count), self.ranks, loop)
 
     @property
     def share(self) -> Any:
         """This process's part of the config."""
-        return self.config.share(self.processes.count)
+        return self.config.share(self.ranks.count)
 
     def remaining(self, part: int, parts: int) -> float:
         """What learning rates are multiplied with in a part of the run; the first is 1. One if nothing is annealed."""
@@ -105,18 +105,20 @@ class Trainer(ABC):
         return None
 
     @property
-    def gauges(self) -> Sequence[Gauge]:
+    def gauges(self) -> Sequence[MetricGauge]:
         """What to show of the updates' health while a run goes on."""
         return ()
 
-    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
+    def glance(
+        self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
+    ) -> RunStatus:
         """How its run stands, by the gauges' means over some reports."""
         warned = self.health.warned if self.health is not None else []
-        return Glance(f"seed {self.seed}", train, evaluations, read(self.gauges, reports), warned)
+        return RunStatus(f"seed {self.seed}", train, evaluations, read(self.gauges, reports), warned)
 
     @classmethod
     @abstractmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: Together) -> None:
+    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: RunGroup) -> None:
         """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
 
         `envs` holds the environments of each trainer in turn.
@@ -189,7 +191,7 @@ class Trainer(ABC):
 
     def env_seeds(self, step: int) -> list[int]:
         """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
-        first = self.processes.rank * self.num_envs
+        first = self.ranks.rank * self.num_envs
         numbers = range(first, first + self.num_envs)
         if step == 0:
             return [self.seed + i for i in numbers]

@@ -1,6 +1,6 @@
 """Checkpoint files: a tree of tensors and plain values, written whole or not at all.
 
-A checkpoint is a safetensors file: tensors by path, and one JSON text for everything else. Reading it executes
+A checkpoint is a safetensors file: tensors by path, and one JSON text for everything else. GaugeValue it executes
 nothing. It carries a format number and a digest of all its contents.
 """
 
@@ -58,9 +58,9 @@ def save_checkpoint(
         files.sync(path.parent)
     except OSError as error:
         left = "the checkpoint before it is as it was" if path.exists() else "there is none before it"
-        go_on = "go on with --resume" if path.exists() else "give the same command with this --run-dir"
+        how_to_go_on = "go on with --resume" if path.exists() else "give the same command with this --run-dir"
         raise TrainingError(
-            f"{path} could not be written ({error.strerror}): {left}. Once the disk can be written to, {go_on}."
+            f"{path} could not be written ({error.strerror}): {left}. Once the disk can be written to, {how_to_go_on}."
         ) from None
     finally:
         temporary.unlink(missing_ok=True)

@@ -10,12 +10,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from minerva.compute.ranks import Processes
+from minerva.compute.ranks import Ranks
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree
 from minerva.envs.vector import Episode
 from minerva.runs.run import Result, Run, RunSettings
-from minerva.runs.run_group import Together
+from minerva.runs.run_group import RunGroup
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import Rows
 from minerva.runs.trainable import Trainable
@@ -25,11 +25,11 @@ GO_ON: Final = "go on"
 STOP: Final = "stop"
 
 
-class Led:
+class RankZeroTrainer:
     """A trainer as the first process's run sees it: what is asked of it is asked of those of all processes."""
 
-    def __init__(self, trainer: Trainable, processes: Processes) -> None:
-        self._trainer, self._processes = trainer, processes
+    def __init__(self, trainer: Trainable, ranks: Ranks) -> None:
+        self._trainer, self._ranks = trainer, ranks
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._trainer, name)
@@ -49,18 +49,18 @@ class Led:
         self._all("start", step)
 
     @property
-    def rows(self) -> "LedRows | None":
+    def rows(self) -> "ShardedReplay | None":
         """The replays of all processes as one."""
         rows = self._trainer.rows
-        return None if rows is None else LedRows(rows, self._all)
+        return None if rows is None else ShardedReplay(rows, self._all)
 
     def _all(self, name: str, *arguments: Any) -> Any:
         """Let every process do the same."""
-        self._processes.told((name, arguments))
-        return done(self._trainer, self._processes, name, *arguments)
+        self._ranks.broadcast((name, arguments))
+        return done(self._trainer, self._ranks, name, *arguments)
 
 
-class LedRows:
+class ShardedReplay:
     """The replays of all processes as one whose rows have all environments."""
 
     def __init__(self, rows: Rows, everywhere: Callable[..., Any]) -> None:
@@ -81,21 +81,21 @@ class LedRows:
         self._all("hold", rows)
 
 
-def done(trainer: Trainable, processes: Processes, name: str, *arguments: Any) -> Any:
+def done(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any) -> Any:
     """One process's part of what all do."""
     if name == "state_dict":
-        return joined(trainer.state_dict(), processes)
+        return joined(trainer.state_dict(), ranks)
     if name == "load_state_dict":
-        obstacles = processes.objects(trainer.load_state_dict(divided(arguments[0], processes)))
+        obstacles = ranks.objects(trainer.load_state_dict(divided(arguments[0], ranks)))
         return next(filter(None, obstacles), "")
     if name == "start":
         return trainer.start(*arguments)
     rows = trainer.rows
-    assert rows is not None  # `LedRows` asks for these
+    assert rows is not None  # `ShardedReplay` asks for these
     if name == "since":
-        return processes.gathered(rows.since(*arguments), 1)
+        return ranks.all_gathered(rows.since(*arguments), 1)
     *before, whole = arguments
-    return getattr(rows, name)(*before, processes.own(whole, 1))
+    return getattr(rows, name)(*before, ranks.local_shard(whole, 1))
 
 
 # --- the state of all environments --------------------------------------------------------------------------------
@@ -106,22 +106,22 @@ DIVIDED = {"obs", "returns", "lengths", "running", "actions_raw", "next_obs", "r
 """Their tensors along it."""
 
 
-def joined(state: Tree, processes: Processes) -> Tree:
+def joined(state: Tree, ranks: Ranks) -> Tree:
     """A trainer's state as if it had the environments of all processes."""
     own = {name: state[name] for name in (*AXES, "episodes") if name in state}
-    each = processes.objects({**own, "generators": global_generators()})
+    each = ranks.objects({**own, "generators": global_generators()})
     whole = {name: _joined([part[name] for part in each], AXES[name]) for name in own if name in AXES}
     episodes = [episode for part in each for episode in part["episodes"]]
     return {**state, **whole, "episodes": episodes, "generators": [part["generators"] for part in each]}
 
 
-def divided(state: Tree, processes: Processes) -> Tree:
+def divided(state: Tree, ranks: Ranks) -> Tree:
     """This process's part of such a state."""
-    own = {name: _divided(state[name], axis, processes) for name, axis in AXES.items() if name in state}
+    own = {name: _divided(state[name], axis, ranks) for name, axis in AXES.items() if name in state}
     generators = state.get("generators", [])
-    if len(generators) == processes.count:
-        set_global_generators(generators[processes.rank])
-    return {**state, **own, "episodes": state["episodes"] if processes.rank == 0 else []}
+    if len(generators) == ranks.count:
+        set_global_generators(generators[ranks.rank])
+    return {**state, **own, "episodes": state["episodes"] if ranks.rank == 0 else []}
 
 
 def _joined(parts: Sequence[Any], axis: int) -> Any:
@@ -138,13 +138,13 @@ def _joined(parts: Sequence[Any], axis: int) -> Any:
     return whole
 
 
-def _divided(whole: Any, axis: int, processes: Processes) -> Any:
+def _divided(whole: Any, axis: int, ranks: Ranks) -> Any:
     if whole is None:
         return None
-    part = {name: processes.own(value, axis) if _has_axis(name, value) else value for name, value in whole.items()}
+    part = {name: ranks.local_shard(value, axis) if _has_axis(name, value) else value for name, value in whole.items()}
     if "simulators" in part:
-        size = len(part["simulators"]) // processes.count
-        part["simulators"] = part["simulators"][processes.rank * size : (processes.rank + 1) * size]
+        size = len(part["simulators"]) // ranks.count
+        part["simulators"] = part["simulators"][ranks.rank * size : (ranks.rank + 1) * size]
     return part
 
 
@@ -155,45 +155,45 @@ def _has_axis(name: str, value: Any) -> bool:
 # --- the loop's calls ---------------------------------------------------------------------------------------------
 
 
-class Leading(Together):
+class CoordinatorRuns(RunGroup):
     """What the first process's loop sees of its run; it tells the others when to go on.
 
     A signal is heeded after a report and not before, for then all processes stand at the same step.
     """
 
-    def __init__(self, run: Run, processes: Processes) -> None:
+    def __init__(self, run: Run, ranks: Ranks) -> None:
         super().__init__([run])
-        self._processes = processes
-        processes.told((BEGIN, (run.step, run.eval_every)))
+        self._ranks = ranks
+        ranks.broadcast((BEGIN, (run.step, run.eval_every)))
 
     interrupted = False  # type: ignore[assignment]
 
     def steps(self, by: int) -> Iterator[int]:
-        """See `Together`."""
+        """See `RunGroup`."""
         for step in super().steps(by):
-            self._processes.told((GO_ON, ()))
+            self._ranks.broadcast((GO_ON, ()))
             yield step
-        self._processes.told((STOP, ()))
+        self._ranks.broadcast((STOP, ()))
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
-        """See `Together`. The episodes are those of all processes."""
-        ended = [episode for part in self._processes.objects(episodes[0]) for episode in part]
+        """See `RunGroup`. The episodes are those of all processes."""
+        ended = [episode for part in self._ranks.objects(episodes[0]) for episode in part]
         super().report(step, metrics, [ended])
 
 
-class Following(Together):
+class FollowerRuns(RunGroup):
     """What the loop of another process sees of the run: it does what the first one wants until it is to go on."""
 
-    def __init__(self, trainer: Trainable, total_steps: int, settings: RunSettings, processes: Processes) -> None:
+    def __init__(self, trainer: Trainable, total_steps: int, settings: RunSettings, ranks: Ranks) -> None:
         self.total_steps, self.settings = total_steps, settings
-        self._trainer, self._processes = trainer, processes
+        self._trainer, self._ranks = trainer, ranks
         self._step = self.eval_every = 0
 
     interrupted = False  # type: ignore[assignment]
 
     @property
     def step(self) -> int:
-        """See `Together`."""
+        """See `RunGroup`."""
         return self._step
 
     def begins(self) -> bool:
@@ -204,39 +204,39 @@ class Following(Together):
         return command == BEGIN
 
     def steps(self, by: int) -> Iterator[int]:
-        """See `Together`."""
+        """See `RunGroup`."""
         while self._obey()[0] == GO_ON:
             yield self._step + by
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
-        """See `Together`."""
-        self._processes.objects(episodes[0])
+        """See `RunGroup`."""
+        self._ranks.objects(episodes[0])
         self._step = step
 
     def _obey(self) -> tuple[str, tuple[Any, ...]]:
         """Do what the first process asks for, until it says how to go on."""
         while True:
-            command, arguments = self._processes.told(None)
+            command, arguments = self._ranks.broadcast(None)
             if command in (BEGIN, GO_ON, STOP):
                 return command, arguments
-            done(self._trainer, self._processes, command, *arguments)
+            done(self._trainer, self._ranks, command, *arguments)
 
 
-def lead(run: Run, processes: Processes, loop: Callable[[Together], None]) -> Result:
+def lead(run: Run, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
     """The first process's part of a run; `loop` is the trainer's."""
     with run:
         if run.already_finished:
-            processes.told((STOP, ()))
+            ranks.broadcast((STOP, ()))
         else:
-            loop(Leading(run, processes))
-    result: Result = processes.told(run.result())
+            loop(CoordinatorRuns(run, ranks))
+    result: Result = ranks.broadcast(run.result())
     return result
 
 
-def follow(following: Following, processes: Processes, loop: Callable[[Together], None]) -> Result:
+def follow(following: FollowerRuns, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
     """The part of each other process. What a signal means, the first one decides."""
     with ignored_signals():
         if following.begins():
             loop(following)
-        result: Result = processes.told(None)
+        result: Result = ranks.broadcast(None)
     return result

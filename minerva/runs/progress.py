@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
 
-from minerva.runs.status import Glance
+from minerva.runs.status import RunStatus
 from minerva.runs.terminal import drawn
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -19,7 +19,7 @@ SECONDS_BETWEEN_PICTURES = 0.25
 STALL = 0.005
 """Share of the time that drawing may take."""
 
-Look = Callable[[], Sequence[Glance]]
+Look = Callable[[], Sequence[RunStatus]]
 """How the runs stand; asked only when they are drawn."""
 
 
@@ -64,7 +64,7 @@ class ProgressView:
         assert self._live is not None  # `show` has looked
         self._live.update(drawn(step, self.total, self.steps_per_second(step), look(), self.console), refresh=True)
 
-    def _line(self, step: int, glances: Sequence[Glance]) -> str:
+    def _line(self, step: int, glances: Sequence[RunStatus]) -> str:
         """The same in one line, with the mean over runs."""
         parts = [f"{self.steps_per_second(step):,.0f} steps/s"]
         for name, values in (

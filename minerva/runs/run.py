@@ -27,7 +27,7 @@ from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
 from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
-from minerva.runs.status import Glance
+from minerva.runs.status import RunStatus
 from minerva.runs.store import CheckpointStore, Found
 from minerva.runs.trainable import Trainable
 from minerva.utils.wandb_utils import wandb_run
@@ -333,7 +333,7 @@ class Run:
         answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
         self._stopped = self._stopped or any(answers) or self._signals.received
 
-    def glance(self) -> Glance:
+    def glance(self) -> RunStatus:
         """How the run stands."""
         return self.trainer.glance(self.returns.get("train"), self._evaluations, self._reports)
 

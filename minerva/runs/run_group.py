@@ -14,7 +14,7 @@ logger = logging.getLogger("minerva")
 T = TypeVar("T")
 
 
-class Together:
+class RunGroup:
     """What a loop sees of its runs. In a population, one that fails is named and left behind; the others go on."""
 
     def __init__(

@@ -8,7 +8,7 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Gauge:
+class MetricGauge:
     """A number of each report: `read` takes it from the metrics, `healthy` are the bounds it should stay within."""
 
     label: str
@@ -17,7 +17,7 @@ class Gauge:
 
 
 @dataclass(frozen=True)
-class Reading:
+class GaugeValue:
     """What a gauge shows."""
 
     label: str
@@ -26,7 +26,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Glance:
+class RunStatus:
     """One run at one moment."""
 
     label: str
@@ -34,7 +34,7 @@ class Glance:
     """Mean return of the episodes that ended last."""
     evaluations: Sequence[float]
     """Mean return of every evaluation so far."""
-    readings: Sequence[Reading]
+    readings: Sequence[GaugeValue]
     warnings: Sequence[str]
     """Names of what is wrong; the messages themselves are printed when it is found."""
 
@@ -49,23 +49,23 @@ class Glance:
         return max(self.evaluations, default=None)
 
 
-def gauge(label: str, metric: str, low: float = -math.inf, high: float = math.inf) -> Gauge:
+def gauge(label: str, metric: str, low: float = -math.inf, high: float = math.inf) -> MetricGauge:
     """A gauge that shows one metric."""
-    return Gauge(label, lambda metrics: metrics[metric], (low, high))
+    return MetricGauge(label, lambda metrics: metrics[metric], (low, high))
 
 
-def read(gauges: Iterable[Gauge], reports: Iterable[Metrics]) -> list[Reading]:
+def read(gauges: Iterable[MetricGauge], reports: Iterable[Metrics]) -> list[GaugeValue]:
     """The gauges' means over the latest reports; what no report tells is left out."""
     reports, readings = list(reports), []
     for one in gauges:
         values = [value for value in (_value(one, report) for report in reports) if math.isfinite(value)]
         if values:
             mean = math.fsum(values) / len(values)
-            readings.append(Reading(one.label, mean, one.healthy[0] <= mean <= one.healthy[1]))
+            readings.append(GaugeValue(one.label, mean, one.healthy[0] <= mean <= one.healthy[1]))
     return readings
 
 
-def _value(one: Gauge, report: Metrics) -> float:
+def _value(one: MetricGauge, report: Metrics) -> float:
     try:
         return one.read(report)
     except KeyError:

@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from minerva.runs.status import Glance, Reading
+from minerva.runs.status import GaugeValue, RunStatus
 
 LEVELS, PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 INDENT = 10
@@ -19,7 +19,7 @@ SPARK = 24
 """Evaluations in a sparkline at most."""
 
 
-def drawn(step: int, total: int, speed: float, glances: Sequence[Glance], console: Console) -> RenderableType:
+def drawn(step: int, total: int, speed: float, glances: Sequence[RunStatus], console: Console) -> RenderableType:
     """Progress and speed, then one run in a few lines, or a row for each of several."""
     options = console.options
     lines: list[RenderableType] = [_progress(step, total, speed, options)]
@@ -73,7 +73,7 @@ def _progress(step: int, total: int, speed: float, options: ConsoleOptions) -> R
     return table
 
 
-def _one(glance: Glance, options: ConsoleOptions) -> list[RenderableType]:
+def _one(glance: RunStatus, options: ConsoleOptions) -> list[RenderableType]:
     levels = PLAIN_LEVELS if options.ascii_only else LEVELS
     spark = sparkline(glance.evaluations, levels=levels)
     returns = [
@@ -95,7 +95,7 @@ def _one(glance: Glance, options: ConsoleOptions) -> list[RenderableType]:
     return [table]
 
 
-def _many(glances: Sequence[Glance], options: ConsoleOptions) -> RenderableType:
+def _many(glances: Sequence[RunStatus], options: ConsoleOptions) -> RenderableType:
     """A row for each run, with as many columns as there is room for."""
     levels = PLAIN_LEVELS if options.ascii_only else LEVELS
     rows = glances[: max(options.max_height - 4, 1)]
@@ -151,6 +151,6 @@ def _item(name: str, value: str, style: str = "") -> Text:
     return Text.assemble((f"{name} ", "dim"), (value, style or "bold"))
 
 
-def _reading(readings: Sequence[Reading], label: str) -> Text:
+def _reading(readings: Sequence[GaugeValue], label: str) -> Text:
     found = next((reading for reading in readings if reading.label == label), None)
     return Text(short(found.value), style="" if found.healthy else "yellow") if found else Text("-", style="dim")

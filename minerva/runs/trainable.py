@@ -7,7 +7,7 @@ import numpy as np
 
 from minerva.compute.tree import Tree
 from minerva.evaluation import Evaluator
-from minerva.runs.status import Glance
+from minerva.runs.status import RunStatus
 from minerva.runs.store import Rows
 
 
@@ -43,5 +43,7 @@ class Trainable(Protocol):
     def rows(self) -> Rows | None:
         """A replay, whose rows are saved apart from the state."""
 
-    def glance(self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]) -> Glance:
+    def glance(
+        self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
+    ) -> RunStatus:
         """How its run stands."""

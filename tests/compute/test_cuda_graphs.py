@@ -61,7 +61,7 @@ def learned(name: str, mode: Any, agents: int, updates: int = 100) -> tuple[list
     stack = Stack([AGENTS[name](seed) for seed in range(agents)], mode, WORTH_COMPILING)
     for n in range(updates):
         parts = [data(name, 1000 * n + seed) for seed in range(agents)]
-        stack.learn(stack.gathered(parts), stack.hyper(1 - n / updates))
+        stack.learn(stack.stacked(parts), stack.hyper(1 - n / updates))
     assert (stack._update.graph is not None) == (mode == "auto"), "no graph was made"
     return leaves(stack.state), stack.metrics()
 

@@ -73,7 +73,7 @@ def test_what_is_written_between_two_actions_is_seen_once_it_is_looked_for(writt
     obs, drawn = noise(1, 5), noise(1, 2)
     before = quick.act(obs, drawn)["actions_raw"]
     WRITES[written](agent, other)
-    quick.look_again()
+    quick.invalidate_cached_weights()
     found = quick.act(obs, drawn)["actions_raw"]
     np.testing.assert_allclose(found, plain.act(obs, drawn)["actions_raw"], rtol=1e-5)
     assert not np.allclose(found, before)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from minerva.compute.seeding import generator, go_on, seeded, stream_seed
+from minerva.compute.seeding import generator, restore_generator, seeded, stream_seed
 
 CPU = torch.device("cpu")
 
@@ -78,7 +78,7 @@ def test_a_private_generator_does_not_advance_the_global_one() -> None:
 def test_a_generator_draws_on_from_its_state() -> None:
     one, other = (generator(0, "noise", CPU) for _ in range(2))
     torch.rand(7, generator=one)
-    go_on(other, one.get_state())
+    restore_generator(other, one.get_state())
     assert torch.equal(torch.rand(5, generator=one), torch.rand(5, generator=other))
 
 
@@ -86,7 +86,7 @@ def test_the_state_of_another_devices_generator_seeds_what_is_drawn() -> None:
     def drawn(state: torch.Tensor) -> list[float]:
         drawing = generator(0, "noise", CPU)
         torch.rand(7, generator=drawing)
-        go_on(drawing, state)
+        restore_generator(drawing, state)
         numbers: list[float] = torch.rand(5, generator=drawing).tolist()
         return numbers
 
@@ -99,4 +99,4 @@ def test_the_state_of_another_devices_generator_seeds_what_is_drawn() -> None:
 @pytest.mark.parametrize("state", [torch.zeros(15, dtype=torch.uint8), torch.zeros(16), torch.zeros(4, 4).byte()])
 def test_what_is_no_generators_state_is_refused(state: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="16, 5056"):
-        go_on(generator(0, "noise", CPU), state)
+        restore_generator(generator(0, "noise", CPU), state)

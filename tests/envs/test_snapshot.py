@@ -12,7 +12,7 @@ from probe_envs import UNIT_ACTIONS, Lottery, StepResult, vector_space
 
 from minerva.envs.ids import factory
 from minerva.envs.simulator import Simulation
-from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots, _Giver
+from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots, _Decoder
 from minerva.envs.spaces import prepared
 from minerva.envs.vector import make_vector
 
@@ -152,13 +152,13 @@ def test_every_part_of_a_simulation_counts(name: str, part: str, monkeypatch: py
 @pytest.mark.parametrize(("name", "kind"), [("Hopper-v5", "generator"), ("dm_control/walker/run", "random state")])
 def test_random_generators_count(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot, expected = taken(name)
-    made = _Giver._made
+    made = _Decoder._made
 
-    def incomplete(self: _Giver, this: str, content: Any, old: Any) -> Any:
+    def incomplete(self: _Decoder, this: str, content: Any, old: Any) -> Any:
         value = made(self, this, content, old)
         return old if this == kind else value
 
-    monkeypatch.setattr(_Giver, "_made", incomplete)
+    monkeypatch.setattr(_Decoder, "_made", incomplete)
     assert resumed(name, snapshot) != expected
 
 

@@ -1,4 +1,4 @@
-"""Processes that end: the run's own, by a signal that cannot be heard or by one that can, and an environment's."""
+"""Ranks that end: the run's own, by a signal that cannot be heard or by one that can, and an environment's."""
 
 import os
 import random

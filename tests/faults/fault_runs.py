@@ -25,7 +25,7 @@ for maker in (fault_envs.hopper, fault_envs.cheetah, fault_envs.reacher):
 
 Hook = Callable[[str, Path], None]
 PATIENCE = 1800.0
-PIECES = 1 << 12
+VMAPPED_METHODS = 1 << 12
 """Bytes written at once, so that a kill falls into the midst of a file, too."""
 
 
@@ -93,7 +93,7 @@ class Child:
         return Ended(os.waitstatus_to_exitcode(status), text, time.monotonic() - self.began)
 
 
-def train(algo: str, folder: Path, hook: Hook | None = None, chunk: int = PIECES, **changed: Any) -> Child:
+def train(algo: str, folder: Path, hook: Hook | None = None, chunk: int = VMAPPED_METHODS, **changed: Any) -> Child:
     """The algorithm's small run, started or gone on with, every file operation announced to `hook`."""
 
     def work() -> int:

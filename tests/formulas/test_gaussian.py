@@ -11,7 +11,7 @@ from minerva.formulas.gaussian import (
     gaussian_kl_mean,
     gaussian_kl_std,
     gaussian_log_prob,
-    tanh_log_slope,
+    tanh_log_det,
 )
 
 ROWS, DIMS = 32, 5
@@ -110,19 +110,19 @@ def exact_log_slope(raw: float) -> float:
 def test_tanh_log_slope_is_exact_where_tanh_is_close_to_one(gap: float, sign: int) -> None:
     with mpmath.workdps(60):
         raw = sign * float(mpmath.atanh(1 - mpmath.mpf(gap)))
-    found = tanh_log_slope(torch.tensor(raw, dtype=torch.float64)).item()
+    found = tanh_log_det(torch.tensor(raw, dtype=torch.float64)).item()
     assert found == pytest.approx(exact_log_slope(raw), rel=1e-9)  # torch's softplus is linear beyond 20
 
 
 @pytest.mark.parametrize("raw", [-1e6, -300.0, -20.0, -1.0, -1e-4, 0.0, 1e-4, 1.0, 20.0, 300.0, 1e6])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_tanh_log_slope_is_exact_for_any_input(raw: float, dtype: torch.dtype, tolerance: float) -> None:
-    found = tanh_log_slope(torch.tensor(raw, dtype=dtype))
+    found = tanh_log_det(torch.tensor(raw, dtype=dtype))
     exact = exact_log_slope(torch.tensor(raw, dtype=dtype).item())
     assert found.item() == pytest.approx(exact, rel=tolerance, abs=tolerance)
 
 
 def test_tanh_log_slope_has_the_slope_minus_two_tanh_and_stays_finite() -> None:
     raw = torch.tensor([-500.0, -9.0, -0.3, 0.0, 0.3, 9.0, 500.0], dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(tanh_log_slope(raw).sum(), raw)
+    (slope,) = torch.autograd.grad(tanh_log_det(raw).sum(), raw)
     torch.testing.assert_close(slope, -2 * torch.tanh(raw).detach(), rtol=1e-8, atol=1e-15)

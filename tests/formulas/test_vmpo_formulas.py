@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva.formulas.gaussian import squash_log_slope, squashed, unsquashed
+from minerva.formulas.gaussian import squash_log_det, squashed, unsquashed
 from minerva.formulas.lagrange import inverse_positive, positive, scaled_multipliers
 from minerva.formulas.returns import normalize, standardize
 
@@ -45,7 +45,7 @@ def test_an_action_on_its_bound_has_a_finite_and_far_out_sample(dtype: torch.dty
 def test_squash_log_slope_is_the_log_of_the_jacobians_determinant() -> None:
     raw = torch.tensor([0.3, -1.2], dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda u: squashed(u, LOW, HIGH), raw)
-    torch.testing.assert_close(squash_log_slope(raw, LOW, HIGH), torch.logdet(jacobian))
+    torch.testing.assert_close(squash_log_det(raw, LOW, HIGH), torch.logdet(jacobian))
 
 
 def test_standardized_advantages_have_the_biased_moments() -> None:

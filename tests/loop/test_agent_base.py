@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minerva.compute import compiled as compiled_module
-from minerva.loop.agent import as_tensors, fetched
+from minerva.loop.agent import as_tensors, metrics_to_host
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -36,7 +36,7 @@ def test_tuples_are_lists_too_and_no_numbers_are_no_tensors() -> None:
 
 def test_an_agents_metrics_come_back_as_one_dict_of_floats() -> None:
     metrics = {"loss": torch.tensor(0.1), "finite": torch.tensor(True), "skipped": torch.tensor(2**40)}
-    (row,) = fetched(metrics)
+    (row,) = metrics_to_host(metrics)
     assert row == {"loss": torch.tensor(0.1).item(), "finite": 1.0, "skipped": float(2**40)}
     assert all(type(value) is float for value in row.values())
 
@@ -44,17 +44,17 @@ def test_an_agents_metrics_come_back_as_one_dict_of_floats() -> None:
 @pytest.mark.parametrize("agents", [1, 2, 5])
 def test_a_stacks_metrics_come_back_as_a_dict_for_each_agent(agents: int) -> None:
     metrics = {"loss": torch.arange(agents) / 8, "count": 10 * torch.arange(agents)}
-    assert fetched(metrics) == [{"loss": n / 8, "count": 10.0 * n} for n in range(agents)]
+    assert metrics_to_host(metrics) == [{"loss": n / 8, "count": 10.0 * n} for n in range(agents)]
 
 
 def test_metrics_of_one_name_are_not_taken_for_agents() -> None:
-    assert fetched({"loss": torch.tensor(3.0)}) == [{"loss": 3.0}]
-    assert fetched({"loss": torch.tensor([3.0, 4.0])}) == [{"loss": 3.0}, {"loss": 4.0}]
+    assert metrics_to_host({"loss": torch.tensor(3.0)}) == [{"loss": 3.0}]
+    assert metrics_to_host({"loss": torch.tensor([3.0, 4.0])}) == [{"loss": 3.0}, {"loss": 4.0}]
 
 
 def test_metrics_are_fetched_without_their_graph() -> None:
     weight = torch.tensor(2.0, requires_grad=True)
-    assert fetched({"loss": weight**2}) == [{"loss": 4.0}]
+    assert metrics_to_host({"loss": weight**2}) == [{"loss": 4.0}]
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------
@@ -94,5 +94,5 @@ def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -
 def test_what_is_worth_compiling_is_compiled(mode: Any, updates: int, wanted: bool) -> None:
     agent = make_agent()
     functions = Stack([agent], mode, updates)._functions
-    pieces = {name: isinstance(getattr(functions, name), compiled_module._Compiled) for name in agent.PIECES}
-    assert pieces == {name: wanted and name in agent.COMPILED for name in agent.PIECES}
+    pieces = {name: isinstance(getattr(functions, name), compiled_module._Compiled) for name in agent.VMAPPED_METHODS}
+    assert pieces == {name: wanted and name in agent.COMPILED_METHODS for name in agent.VMAPPED_METHODS}

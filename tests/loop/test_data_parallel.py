@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from parallel_cases import CASES, COMPILED, PROCESSES, Result, results
+from parallel_cases import CASES, COMPILED_METHODS, PROCESSES, Result, results
 from parallel_runs import TRAINERS, train
 from torch.testing import assert_close
 
 from minerva import PPOConfig
-from minerva.compute.ranks import ALONE
+from minerva.compute.ranks import SINGLE
 from minerva.compute.tree import leaves
 from minerva.errors import ConfigError
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, refuse_other_form
@@ -41,7 +41,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Result]
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Result]:
     """What came of them in one process, on the joined batches."""
-    return results(ALONE)
+    return results(SINGLE)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,8 +73,8 @@ def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path
     done = torchrun(str(SUPPORT / "parallel_cases.py"), str(tmp_path), "compiled")
     assert done.returncode == 0, done.stderr
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(PROCESSES))
-    assert min(first["graphs"], second["graphs"]) >= len(COMPILED)
-    for case in COMPILED:
+    assert min(first["graphs"], second["graphs"]) >= len(COMPILED_METHODS)
+    for case in COMPILED_METHODS:
         assert all(map(torch.equal, first[case]["state"], second[case]["state"]))
         for mine, expected in zip(first[case]["state"], alone[case]["state"], strict=True):
             assert_close(mine, expected, rtol=1e-9, atol=1e-9)
@@ -109,7 +109,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit_in_all_processes(algo: str, 
 
 
 def test_the_run_of_two_processes_is_the_run_of_one(runs: Path, tmp_path: Path) -> None:
-    train("vmpo", tmp_path / "one", ALONE)
+    train("vmpo", tmp_path / "one", SINGLE)
     one, two = (state_of(folder).state["trainer"] for folder in (tmp_path / "one", runs / "vmpo" / "whole"))
     assert_close(two["agent"], one["agent"], rtol=1e-3, atol=1e-4)
     assert_close(two["envs"]["obs"], one["envs"]["obs"], rtol=1e-3, atol=1e-3)
@@ -118,7 +118,7 @@ def test_the_run_of_two_processes_is_the_run_of_one(runs: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("algo", TRAINERS)
 def test_a_run_of_two_processes_goes_on_in_one(algo: str, runs: Path) -> None:
-    assert train(algo, runs / algo / "stopped", ALONE).finished
+    assert train(algo, runs / algo / "stopped", SINGLE).finished
     one, two = (state_of(runs / algo / name).state["trainer"]["agent"] for name in ("stopped", "whole"))
     if algo == "vmpo":  # the others draw minibatches within each process
         assert_close(one, two, rtol=1e-3, atol=1e-4)
@@ -144,7 +144,15 @@ def test_what_cannot_be_shared_equally_is_refused() -> None:
 
 def test_a_process_that_is_alone_adds_nothing_to_what_it_computes() -> None:
     rows, flag = torch.ones(4, 2), torch.tensor(True)
-    assert all(made is rows for made in (ALONE.mean(rows), ALONE.gathered(rows), ALONE.own(rows), ALONE.weighed(rows)))
-    assert ALONE.all(flag) is flag
-    assert ALONE.means(rows, flag)[1] is flag
-    assert ALONE.each(rows) == [(rows,)]
+    assert all(
+        made is rows
+        for made in (
+            SINGLE.mean(rows),
+            SINGLE.all_gathered(rows),
+            SINGLE.local_shard(rows),
+            SINGLE.scaled_local_shard(rows),
+        )
+    )
+    assert SINGLE.all(flag) is flag
+    assert SINGLE.means(rows, flag)[1] is flag
+    assert SINGLE.each(rows) == [(rows,)]

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from minerva.errors import ConfigError, EnvError
 from minerva.lab.cluster.actors import local_blocks, make_block
 from minerva.loop.off_policy import ROUND
-from minerva.loop.remote import Blocks, LocalWorker
+from minerva.loop.remote import LocalWorker, RemoteCollector
 
 
 class Mortal(LocalWorker):
@@ -39,7 +39,7 @@ def test_on_policy_runs_in_blocks_are_those_of_one_process(algo: str, tmp_path: 
 @pytest.mark.parametrize("algo", SETTINGS)
 def test_a_worker_that_is_replaced_leaves_no_trace(algo: str, tmp_path: Path) -> None:
     workers = [Mortal(algo, dies_at=4), Mortal(algo, dies_at=0)]
-    train(algo, Blocks(workers, SETTINGS[algo]["num_envs"]), tmp_path / "replaced")
+    train(algo, RemoteCollector(workers, SETTINGS[algo]["num_envs"]), tmp_path / "replaced")
     train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "kept")
     assert same(learned(tmp_path / "replaced"), learned(tmp_path / "kept"))
 

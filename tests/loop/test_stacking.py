@@ -158,7 +158,7 @@ def spoiled(rows: Batch, bad: float) -> Batch:
 
 def learn(stack: Stack, algorithm: Algorithm, parts: list[Batch], remaining: float = 1.0) -> list[dict[str, float]]:
     own = [algorithm.data(agent, rows) for agent, rows in zip(stack.agents, parts, strict=True)]
-    stack.learn(stack.gathered(own), stack.hyper(remaining))
+    stack.learn(stack.stacked(own), stack.hyper(remaining))
     return stack.metrics()
 
 
@@ -349,7 +349,7 @@ def test_ppo_stops_each_agent_at_its_own_kl() -> None:
     agents = [make_ppo(seed, target_kl=target, **settings) for seed, target in enumerate((1e-12, 1e6, 1e-12))]
     stack = Stack(agents, "off", 1)
     orders = [agent.draw_update(rollout(0)) for agent in agents]
-    data = stack.gathered(recorded(0))
+    data = stack.stacked(recorded(0))
     with torch.no_grad():
         taken, metrics = stack._functions.updated(stack.state, data, torch.stack(orders), stack.hyper())
     assert taken["moments"]["step"].tolist() == [2, 10, 2]

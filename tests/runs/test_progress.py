@@ -10,7 +10,7 @@ from rich.logging import RichHandler
 
 from minerva.runs import progress
 from minerva.runs.progress import ProgressView
-from minerva.runs.status import Glance
+from minerva.runs.status import RunStatus
 
 
 class Clock:
@@ -30,8 +30,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def look(train: float | None) -> list[Glance]:
-    return [Glance("seed 0", train, [-78.9], [], [])]
+def look(train: float | None) -> list[RunStatus]:
+    return [RunStatus("seed 0", train, [-78.9], [], [])]
 
 
 def shown(clock: Clock, terminal: bool, quiet: bool = False, done: int = 0) -> str:
@@ -54,7 +54,11 @@ def test_elsewhere_a_line_is_printed_when_the_last_is_ten_seconds_old(clock: Clo
 
 def test_of_several_runs_the_line_shows_the_mean(clock: Clock) -> None:
     file = io.StringIO()
-    glances = [Glance("a", 1.0, [10.0], [], []), Glance("b", None, [], [], []), Glance("c", 3.0, [30.0], [], [])]
+    glances = [
+        RunStatus("a", 1.0, [10.0], [], []),
+        RunStatus("b", None, [], [], []),
+        RunStatus("c", 3.0, [30.0], [], []),
+    ]
     with ProgressView(Console(file=file, force_terminal=False, width=80), 100, 0) as view:
         clock.now += 10
         view.show(10, lambda: glances)

@@ -21,7 +21,7 @@ from minerva.evaluation import Evaluation
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.metrics import read_rows
 from minerva.runs.run import Result, Run, RunSettings
-from minerva.runs.status import Glance
+from minerva.runs.status import RunStatus
 
 
 class Script:
@@ -77,8 +77,8 @@ class Idle:
     def rows(self) -> None:
         return None
 
-    def glance(self, train: float | None, evaluations: list[float], reports: Any) -> Glance:
-        return Glance(f"seed {self.seed}", train, evaluations, [], [])
+    def glance(self, train: float | None, evaluations: list[float], reports: Any) -> RunStatus:
+        return RunStatus(f"seed {self.seed}", train, evaluations, [], [])
 
     def train(
         self,

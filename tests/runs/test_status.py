@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from minerva.runs.status import Glance, Reading, gauge, read
+from minerva.runs.status import GaugeValue, RunStatus, gauge, read
 from minerva.trainers.mpo.health import gauges as mpo_gauges
 from minerva.trainers.ppo.trainer import GAUGES as PPO_GAUGES
 from minerva.trainers.vmpo.health import gauges as vmpo_gauges
@@ -12,7 +12,7 @@ from minerva.trainers.vmpo.health import gauges as vmpo_gauges
 
 def test_a_gauge_shows_the_mean_of_its_metric() -> None:
     shown = read([gauge("KL/bound", "kl", 0.5, 2)], [{"kl": 1.0}, {"kl": 3.0}])
-    assert shown == [Reading("KL/bound", pytest.approx(2.0), True)]
+    assert shown == [GaugeValue("KL/bound", pytest.approx(2.0), True)]
 
 
 @pytest.mark.parametrize(("value", "healthy"), [(0.4, False), (0.5, True), (2.0, True), (2.1, False)])
@@ -24,12 +24,12 @@ def test_it_is_healthy_within_its_bounds(value: float, healthy: bool) -> None:
 def test_what_no_report_tells_is_left_out_and_what_is_not_finite_is_passed_over() -> None:
     gauges = [gauge("x", "x"), gauge("y", "y")]
     assert read(gauges, []) == []
-    assert read(gauges, [{"x": 1.0}, {"x": math.nan}, {}]) == [Reading("x", 1.0, True)]
+    assert read(gauges, [{"x": 1.0}, {"x": math.nan}, {}]) == [GaugeValue("x", 1.0, True)]
 
 
 def test_a_glance_knows_the_last_and_the_best_evaluation() -> None:
-    assert (Glance("a", None, [], [], []).evaluated, Glance("a", None, [], [], []).best) == (None, None)
-    glance = Glance("a", None, [1.0, 5.0, 3.0], [], [])
+    assert (RunStatus("a", None, [], [], []).evaluated, RunStatus("a", None, [], [], []).best) == (None, None)
+    glance = RunStatus("a", None, [1.0, 5.0, 3.0], [], [])
     assert (glance.evaluated, glance.best) == (3.0, 5.0)
 
 

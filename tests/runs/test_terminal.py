@@ -6,20 +6,20 @@ import math
 import pytest
 from rich.console import Console
 
-from minerva.runs.status import Glance, Reading
+from minerva.runs.status import GaugeValue, RunStatus
 from minerva.runs.terminal import LEVELS, drawn, duration, sparkline
 
 READINGS = [
-    Reading("E-step KL/bound", 0.973, True),
-    Reading("mean KL/bound", 2.31, False),
-    Reading("temperature", 1.44, True),
-    Reading("effective samples", 8.83, True),
+    GaugeValue("E-step KL/bound", 0.973, True),
+    GaugeValue("mean KL/bound", 2.31, False),
+    GaugeValue("temperature", 1.44, True),
+    GaugeValue("effective samples", 8.83, True),
 ]
-ONE = [Glance("seed 0", -63.7, [-900.0, -300.0, -86.6, -90.0], READINGS, ["mean over its bound"])]
-MANY = [Glance(f"seed {n}", 1000.0 + n, [0.0, 500.0 + n], READINGS, ["x"] * (n == 1)) for n in range(4)]
+ONE = [RunStatus("seed 0", -63.7, [-900.0, -300.0, -86.6, -90.0], READINGS, ["mean over its bound"])]
+MANY = [RunStatus(f"seed {n}", 1000.0 + n, [0.0, 500.0 + n], READINGS, ["x"] * (n == 1)) for n in range(4)]
 
 
-def shown(glances: list[Glance], width: int, height: int = 24, **options: object) -> list[str]:
+def shown(glances: list[RunStatus], width: int, height: int = 24, **options: object) -> list[str]:
     file = io.StringIO()
     console = Console(file=file, width=width, height=height, force_terminal=True, color_system=None, highlight=False)
     console.print(drawn(6_000, 8_000, 500.0, glances, console))
@@ -45,7 +45,7 @@ def test_several_are_a_row_each() -> None:
 
 @pytest.mark.parametrize("glances", [ONE, MANY], ids=["one", "many"])
 @pytest.mark.parametrize("width", [20, 30, 45, 60, 80, 200])
-def test_no_line_is_too_long_and_nothing_is_broken_in_two(width: int, glances: list[Glance]) -> None:
+def test_no_line_is_too_long_and_nothing_is_broken_in_two(width: int, glances: list[RunStatus]) -> None:
     lines = shown(glances, width)
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
@@ -61,7 +61,7 @@ def test_more_runs_than_lines_are_counted() -> None:
 
 
 def test_before_anything_is_known_there_are_dashes() -> None:
-    nothing = [Glance("seed 0", None, [], [], [])]
+    nothing = [RunStatus("seed 0", None, [], [], [])]
     assert shown(nothing, 80)[1:] == ["return  training -   evaluated -   best -"]
 
 

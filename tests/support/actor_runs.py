@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from minerva.loop.remote import Blocks
+from minerva.loop.remote import RemoteCollector
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.trainers.registry import config_class, trainer_class
 
@@ -35,7 +35,7 @@ def config_of(algo: str) -> Any:
     return config_class(algo).from_dict(SETTINGS[algo])
 
 
-def train(algo: str, blocks: Blocks | str, folder: Path, *callbacks: Stop, env: str = ENV) -> Any:
+def train(algo: str, blocks: RemoteCollector | str, folder: Path, *callbacks: Stop, env: str = ENV) -> Any:
     """The trainer after its run."""
     trainer = trainer_class(algo)(env, seed=3, engine=blocks, **SETTINGS[algo])
     how = {"eval_episodes": 1, "eval_every": 300, "quiet": True, "compile": "off", "callbacks": callbacks}

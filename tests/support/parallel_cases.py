@@ -16,10 +16,10 @@ from torch import Tensor
 from minerva import MPOAgent, PPOAgent, PPOConfig, VMPOAgent
 from minerva.compute.compiled import PAYS_FROM, CompileMode
 from minerva.compute.cuda_graph import InPlace
-from minerva.compute.ranks import Processes, launched
+from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.compute.tree import leaves, mapped
 from minerva.data.normalizers import RewardNorm
-from minerva.loop.agent import fetched
+from minerva.loop.agent import metrics_to_host
 from minerva.loop.stacking import Stack
 
 PROCESSES = 2
@@ -61,22 +61,22 @@ def learned(
     """The agent after its updates, and what it reported of them; compiled as a trainer does it, or plain."""
     stack = Stack([agent], compile, PAYS_FROM)
     update = InPlace(function, agent.state, "off") if compile == "off" else stack._update
-    return outcome(agent, [fetched(update(*inputs(n)), agent.processes)[0] for n in range(UPDATES)])
+    return outcome(agent, [metrics_to_host(update(*inputs(n)), agent.ranks)[0] for n in range(UPDATES)])
 
 
 # --- PPO ----------------------------------------------------------------------------------------------------------
 
 
-def ppo(processes: Processes, compile: CompileMode = "off", **settings: Any) -> Result:
+def ppo(ranks: Ranks, compile: CompileMode = "off", **settings: Any) -> Result:
     sizes = {"num_envs": ENVS, "rollout_steps": STEPS, "minibatch_size": 20, "update_epochs": 3}
     config = PPOConfig.from_dict({**sizes, "policy_layer_sizes": [8], "critic_layer_sizes": [8], **settings})
-    config = config.share(processes.count)
-    agent = PPOAgent(OBS, ACTIONS, config, seed=3, processes=processes)
+    config = config.share(ranks.count)
+    agent = PPOAgent(OBS, ACTIONS, config, seed=3, ranks=ranks)
 
     def inputs(update: int) -> tuple[Any, ...]:
-        own = {name: processes.own(rows, 1) for name, rows in rollout(update).items()}
+        own = {name: ranks.local_shard(rows, 1) for name, rows in rollout(update).items()}
         each = [_orders(update, rank, config.update_epochs) for rank in range(PROCESSES)]
-        return own, each[processes.rank] if processes.count > 1 else _union(each), agent.hyper()
+        return own, each[ranks.rank] if ranks.count > 1 else _union(each), agent.hyper()
 
     return learned(agent, agent.updated, inputs, compile)
 
@@ -97,22 +97,22 @@ def _union(each: list[Tensor]) -> Tensor:
 # --- V-MPO --------------------------------------------------------------------------------------------------------
 
 
-def vmpo(processes: Processes, compile: CompileMode = "off", **settings: Any) -> Result:
-    agent = _vmpo_agent(processes, normalize_observations=True, **settings)
+def vmpo(ranks: Ranks, compile: CompileMode = "off", **settings: Any) -> Result:
+    agent = _vmpo_agent(ranks, normalize_observations=True, **settings)
     config = agent.config
 
     def inputs(update: int) -> tuple[Any, ...]:
-        own = {name: processes.own(rows, 1) for name, rows in rollout(update).items()}
+        own = {name: ranks.local_shard(rows, 1) for name, rows in rollout(update).items()}
         each = [_orders(update, rank, config.updates_per_rollout * config.m_steps) for rank in range(PROCESSES)]
-        orders = (each[processes.rank] if processes.count > 1 else _union(each)).unflatten(0, (-1, config.m_steps))
+        orders = (each[ranks.rank] if ranks.count > 1 else _union(each)).unflatten(0, (-1, config.m_steps))
         return own, {"orders": orders} if config.minibatch_size else {}, agent.hyper()
 
     return learned(agent, agent.updated, inputs, compile)
 
 
-def vmpo_ties(processes: Processes) -> Result:
+def vmpo_ties(ranks: Ranks) -> Result:
     """Batches most of whose advantages are equal, of which some rows restart an episode and all weigh differently."""
-    agent = _vmpo_agent(processes, topk_fraction=0.45, normalize_advantages=False)
+    agent = _vmpo_agent(ranks, topk_fraction=0.45, normalize_advantages=False)
     rows = STEPS * ENVS
 
     def inputs(update: int) -> tuple[Any, ...]:
@@ -126,21 +126,21 @@ def vmpo_ties(processes: Processes) -> Result:
             "restarting_weights": (normal(rows, seed=120 + update) > -1).double(),
             "importance_weights": torch.exp(normal(rows, seed=130 + update)),
         }
-        return mapped(processes.own, batch), {}, agent.hyper()
+        return mapped(ranks.local_shard, batch), {}, agent.hyper()
 
     return learned(agent, agent.fitted, inputs)
 
 
-def _vmpo_agent(processes: Processes, **settings: Any) -> VMPOAgent:
+def _vmpo_agent(ranks: Ranks, **settings: Any) -> VMPOAgent:
     sizes = {"policy_layer_sizes": [8], "value_layer_sizes": [8], "alpha_lr": 0.05, "temperature_lr": 0.05}
-    return VMPOAgent(OBS, ACTIONS, seed=3, processes=processes, **{**sizes, **settings})
+    return VMPOAgent(OBS, ACTIONS, seed=3, ranks=ranks, **{**sizes, **settings})
 
 
 # --- MPO ----------------------------------------------------------------------------------------------------------
 
 
 def mpo(
-    processes: Processes,
+    ranks: Ranks,
     length: int = 1,
     broken: int | None = None,
     compile: CompileMode = "off",
@@ -149,7 +149,7 @@ def mpo(
     """`broken` is an update whose batch holds a number that is not finite, in a row of the last process."""
     sizes = {"policy_layer_sizes": [8], "critic_layer_sizes": [8], "action_samples": 6, "m_steps": 2}
     rates = {"temperature_lr": 0.05, "lambda_lr": 0.05, "target_networks_update_period": 2}
-    agent = MPOAgent(OBS, ACTIONS, -1.0, 1.0, seed=3, processes=processes, **{**sizes, **rates, **settings})
+    agent = MPOAgent(OBS, ACTIONS, -1.0, 1.0, seed=3, ranks=ranks, **{**sizes, **rates, **settings})
 
     def inputs(update: int) -> tuple[Any, ...]:
         batch = {
@@ -166,7 +166,7 @@ def mpo(
         batch = {name: rows if length > 1 else rows[:, 0] for name, rows in batch.items()}
         rows = agent.prepared(batch)
         noise = MPOAgent(OBS, ACTIONS, -1.0, 1.0, seed=update, **{**sizes, **settings}).draw_update(rows)
-        own = mapped(lambda values: processes.own(values, 1), (rows, noise))
+        own = mapped(lambda values: ranks.local_shard(values, 1), (rows, noise))
         return (*own, agent.hyper())
 
     return learned(agent, agent.updated, inputs, compile)
@@ -175,62 +175,60 @@ def mpo(
 # --- rewards ------------------------------------------------------------------------------------------------------
 
 
-def reward_norm(processes: Processes) -> Result:
-    norm = RewardNorm(ENVS // processes.count, 0.9)
+def reward_norm(ranks: Ranks) -> Result:
+    norm = RewardNorm(ENVS // ranks.count, 0.9)
     scaled = []
     for n in range(UPDATES):
-        rewards, ended = (processes.own(rollout(n)[name], 1) for name in ("rewards", "ended"))
-        norm.state, rows = norm.scaled(norm.state, rewards, ended, processes)
-        scaled.append(processes.gathered(rows, 1))
+        rewards, ended = (ranks.local_shard(rollout(n)[name], 1) for name in ("rewards", "ended"))
+        norm.state, rows = norm.scaled(norm.state, rewards, ended, ranks)
+        scaled.append(ranks.all_gathered(rows, 1))
     statistics = [norm.state[name] for name in ("mean", "var", "count")]
-    return {"state": [*statistics, processes.gathered(norm.state["running"]), *scaled], "metrics": []}
+    return {"state": [*statistics, ranks.all_gathered(norm.state["running"]), *scaled], "metrics": []}
 
 
-CASES: dict[str, Callable[[Processes], Result]] = {
+CASES: dict[str, Callable[[Ranks], Result]] = {
     "ppo": ppo,
-    "ppo stopped by its KL": lambda processes: ppo(processes, target_kl=0.002, clip_vloss=True),
-    "ppo returns": lambda processes: ppo(processes, advantage_estimator="returns", norm_adv=False),
+    "ppo stopped by its KL": lambda ranks: ppo(ranks, target_kl=0.002, clip_vloss=True),
+    "ppo returns": lambda ranks: ppo(ranks, advantage_estimator="returns", norm_adv=False),
     "vmpo": vmpo,
-    "vmpo solved, old policy by KL": lambda processes: vmpo(
-        processes,
+    "vmpo solved, old policy by KL": lambda ranks: vmpo(
+        ranks,
         temperature="solved",
         old_policy="kl",
         m_steps=3,
         updates_per_rollout=2,
         alpha_update="multiplicative",
     ),
-    "vmpo minibatches": lambda processes: vmpo(
-        processes, minibatch_size=20 // processes.count, m_steps=3, updates_per_rollout=2
-    ),
-    "vmpo centered": lambda processes: vmpo(
-        processes, minibatch_size=20 // processes.count, m_steps=2, centered_weights=True, topk_fraction=1.0
+    "vmpo minibatches": lambda ranks: vmpo(ranks, minibatch_size=20 // ranks.count, m_steps=3, updates_per_rollout=2),
+    "vmpo centered": lambda ranks: vmpo(
+        ranks, minibatch_size=20 // ranks.count, m_steps=2, centered_weights=True, topk_fraction=1.0
     ),
     "vmpo ties": vmpo_ties,
     "mpo": mpo,
-    "mpo solved, penalty": lambda processes: mpo(processes, temperature="solved", epsilon_penalty=0.1),
-    "mpo retrace": lambda processes: mpo(processes, length=3, use_retrace=True, retrace_steps=3),
-    "mpo categorical": lambda processes: mpo(processes, critic="categorical", critic_range=10.0, critic_atoms=11),
-    "mpo skipped": lambda processes: mpo(processes, broken=1),
+    "mpo solved, penalty": lambda ranks: mpo(ranks, temperature="solved", epsilon_penalty=0.1),
+    "mpo retrace": lambda ranks: mpo(ranks, length=3, use_retrace=True, retrace_steps=3),
+    "mpo categorical": lambda ranks: mpo(ranks, critic="categorical", critic_range=10.0, critic_atoms=11),
+    "mpo skipped": lambda ranks: mpo(ranks, broken=1),
     "reward normaliser": reward_norm,
 }
 
 
-COMPILED: dict[str, Callable[[Processes], Result]] = {
+COMPILED_METHODS: dict[str, Callable[[Ranks], Result]] = {
     case.__name__: functools.partial(case, compile="auto") for case in (ppo, vmpo, mpo)
 }
 
 
-def results(processes: Processes, cases: dict[str, Callable[[Processes], Result]] = CASES) -> dict[str, Result]:
+def results(ranks: Ranks, cases: dict[str, Callable[[Ranks], Result]] = CASES) -> dict[str, Result]:
     torch.set_default_dtype(torch.float64)
     try:
-        return {name: case(processes) for name, case in cases.items()}
+        return {name: case(ranks) for name, case in cases.items()}
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    together = launched("cpu")
-    made = results(together, COMPILED if "compiled" in sys.argv else CASES)
+    together = init_from_torchrun("cpu")
+    made = results(together, COMPILED_METHODS if "compiled" in sys.argv else CASES)
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     torch.save({**made, "graphs": graphs}, Path(sys.argv[1]) / f"{together.rank}.pt")

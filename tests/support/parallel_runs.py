@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from minerva import MPOTrainer, PPOTrainer, VMPOTrainer
-from minerva.compute.ranks import Processes, launched
+from minerva.compute.ranks import Ranks, init_from_torchrun
 
 SEED = 3
 TRAINERS: dict[str, tuple[Any, int, dict[str, Any]]] = {
@@ -21,11 +21,11 @@ TRAINERS: dict[str, tuple[Any, int, dict[str, Any]]] = {
 }
 
 
-def train(algo: str, folder: Path, processes: Processes, stop_at: int | None = None) -> Any:
+def train(algo: str, folder: Path, ranks: Ranks, stop_at: int | None = None) -> Any:
     """Train, or go on with, a small run."""
     kind, total_steps, settings = TRAINERS[algo]
     sizes = {"policy_layer_sizes": (8,)} | ({} if algo == "vmpo" else {"critic_layer_sizes": (8,)})
-    made_of = {"seed": SEED, "engine": "gymnasium", "processes": processes, **sizes, **settings}
+    made_of = {"seed": SEED, "engine": "gymnasium", "ranks": ranks, **sizes, **settings}
     trainer = kind("Pendulum-v1", **made_of)
     stop = [] if stop_at is None else [lambda step, metrics, trainer: step >= stop_at]
     how = {"eval_episodes": 1, "eval_every": 20, "quiet": True, "callbacks": stop}
@@ -33,15 +33,15 @@ def train(algo: str, folder: Path, processes: Processes, stop_at: int | None = N
 
 
 def main(folder: Path) -> None:
-    processes = launched("cpu")
+    ranks = init_from_torchrun("cpu")
     for algo in TRAINERS:
-        train(algo, folder / algo / "whole", processes)
-        stopped = train(algo, folder / algo / "parts", processes, stop_at=40)
+        train(algo, folder / algo / "whole", ranks)
+        stopped = train(algo, folder / algo / "parts", ranks, stop_at=40)
         assert not stopped.finished, "it was not stopped on its way"
-        if processes.rank == 0:
+        if ranks.rank == 0:
             shutil.copytree(stopped.folder, folder / algo / "stopped")
-        assert train(algo, folder / algo / "parts", processes).finished
-    processes.part()
+        assert train(algo, folder / algo / "parts", ranks).finished
+    ranks.shutdown()
 
 
 if __name__ == "__main__":

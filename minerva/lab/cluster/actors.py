@@ -17,21 +17,21 @@ from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, make_vector
 from minerva.errors import ConfigError
 from minerva.lab.cluster.engine import ray
-from minerva.loop.remote import Block, Blocks, LocalWorker, Worker
+from minerva.loop.remote import ActorWorker, LocalWorker, RemoteCollector, Worker
 from minerva.trainers.registry import agent_class
 
 CALLS = 1_000_000
 """To act, in an actor's life: enough that making it quick pays."""
 
 
-def make_block(algo: str, config: Config, env: EnvLike, num_envs: int, engine: EngineName) -> Block:
+def make_block(algo: str, config: Config, env: EnvLike, num_envs: int, engine: EngineName) -> ActorWorker:
     """A worker's part. What its agent holds is replaced with every order."""
     torch.set_num_threads(1)
     probe = make_vector(env, 1, engine)
     dimensions = probe.obs_dim, probe.act_dim
     probe.close()
     agent = agent_class(algo).from_config(*dimensions, config, seed=0, device="cpu")
-    return Block(agent, env, num_envs, engine, CALLS)
+    return ActorWorker(agent, env, num_envs, engine, CALLS)
 
 
 class RayBlock:
@@ -78,8 +78,8 @@ class RayWorker:
         self.ray.kill(self.handle)
 
 
-class RayBlocks(Blocks):
-    """Blocks whose workers are Ray actors."""
+class RayBlocks(RemoteCollector):
+    """RemoteCollector whose workers are Ray actors."""
 
     def __init__(self, package: Any, workers: Sequence[Worker], num_envs: int, made_of: Any) -> None:
         """`made_of` is the reference that actors are made from, also those that replace others."""
@@ -92,7 +92,7 @@ class RayBlocks(Blocks):
 
 def ray_blocks(
     algo: str, config: Any, env: EnvLike, actors: int, engine: EngineName = "auto", address: str | None = None
-) -> Blocks:
+) -> RemoteCollector:
     """The environments of a config, in the hands of so many Ray actors of one core each."""
     _check(actors, config.num_envs)
     package = ray(address)
@@ -103,11 +103,11 @@ def ray_blocks(
     return RayBlocks(package, workers, config.num_envs, made_of)
 
 
-def local_blocks(algo: str, config: Any, env: EnvLike, blocks: int, engine: EngineName = "auto") -> Blocks:
+def local_blocks(algo: str, config: Any, env: EnvLike, blocks: int, engine: EngineName = "auto") -> RemoteCollector:
     """The same blocks in this process, one after the other: what actors collect, without them."""
     _check(blocks, config.num_envs)
     made_of = (algo, config, env, config.num_envs // blocks, _engine(engine))
-    return Blocks([LocalWorker(make_block(*made_of)) for _ in range(blocks)], config.num_envs)
+    return RemoteCollector([LocalWorker(make_block(*made_of)) for _ in range(blocks)], config.num_envs)
 
 
 def _engine(engine: EngineName) -> EngineName:

@@ -17,12 +17,12 @@ from torch import Tensor
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.flat import FlatParameters
 from minerva.compute.optim import Optimizer
-from minerva.compute.ranks import ALONE, Processes
-from minerva.compute.seeding import generator, go_on, seeded
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.seeding import generator, restore_generator, seeded
 from minerva.compute.tree import Tree, copy_, select
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import sampled_actions
-from minerva.loop.agent import Array, OffPolicyAgent, Rows, as_tensors, fetched
+from minerva.loop.agent import Array, OffPolicyAgent, Rows, as_tensors, metrics_to_host
 from minerva.networks import Bound, Critic, DiagonalGaussianPolicy, LayerNormMLP, SmallInitLinear
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.duals import Duals
@@ -69,10 +69,10 @@ class MPOAgent(OffPolicyAgent):
     `policy`, `policy_target`, `q`, `q_target` and `duals` are modules whose parameters are views of `state`.
     """
 
-    PIECES = ("acted", "updated")
-    COMPILED = ("acted",)
-    ACTING = ("policy", "policy_target")
-    WHOLE = True
+    VMAPPED_METHODS = ("acted", "updated")
+    COMPILED_METHODS = ("acted",)
+    ACTING_STATE = ("policy", "policy_target")
+    COMPILE_WHOLE_UPDATE = True
     INPUTS = (*HYPER, "target_networks_update_period")
 
     def __init__(
@@ -86,7 +86,7 @@ class MPOAgent(OffPolicyAgent):
         critic_layer_sizes: Sequence[int] = MPOConfig.critic_layer_sizes,
         *,
         seed: int = 0,
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `MPOConfig`, without those of the trainer's loop."""
@@ -95,7 +95,7 @@ class MPOAgent(OffPolicyAgent):
                 raise ConfigError(f"{name} is a setting of MPOTrainer and means nothing to an agent: leave it out.")
         layers = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
         self.config = config = MPOConfig.from_dict({**layers, **hyperparameters})
-        self.device, self.processes = torch.device(device), processes
+        self.device, self.ranks = torch.device(device), ranks
         self.act_dim = act_dim
         head = make_head(config, self.device)
         policy_size = (obs_dim, act_dim, config.policy_layer_sizes, action_low, action_high)
@@ -107,7 +107,7 @@ class MPOAgent(OffPolicyAgent):
         self.duals = Duals(act_dim, config).to(self.device)
         self.generator = generator(seed, "agent", self.device)
         optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
-        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer, config.bfloat16_targets, processes)
+        self.learner = Learner(self.policy, self.q, self.duals, head, optimizer, config.bfloat16_targets, ranks)
         self.evaluate = Evaluation(self.learner)
         self.improve = Improvement(self.learner, config)
         targets = {"policy_target": FlatParameters(self.policy_target), "q_target": FlatParameters(self.q_target)}
@@ -124,11 +124,11 @@ class MPOAgent(OffPolicyAgent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
         settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
-        return cls(obs_dim, act_dim, -1.0, 1.0, device, seed=seed, processes=processes, **settings)
+        return cls(obs_dim, act_dim, -1.0, 1.0, device, seed=seed, ranks=ranks, **settings)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class MPOAgent(OffPolicyAgent):
             flat.adopt()
         rows = self.prepared(batch)
         metrics = InPlace(self.updated, self.state, "off")(rows, noise or self.draw_update(rows), self.hyper(remaining))
-        return self.reported(fetched(metrics, self.processes)[0]) or None
+        return self.reported(metrics_to_host(metrics, self.ranks)[0]) or None
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """See `Agent`. Nothing is said of an update that was skipped, but for a warning."""
@@ -203,7 +203,7 @@ class MPOAgent(OffPolicyAgent):
         metrics = {**critic_metrics, **policy_metrics}
         checked = [*batch.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
-        finite = self.processes.all(torch.isfinite(torch.cat([values.flatten() for values in checked])).all())
+        finite = self.ranks.all(torch.isfinite(torch.cat([values.flatten() for values in checked])).all())
         counters = state["counters"]
         after = {**improved, "counters": {**counters, "updates": counters["updates"] + 1}}
         before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
@@ -246,8 +246,8 @@ class MPOAgent(OffPolicyAgent):
         along_time = "behaviour_logp" in rows
         critic = (self.config.retrace_mc_actions, size * steps) if along_time else (samples, size)
         number = math.prod(critic) + samples * size
-        drawn = self._normal((self.processes.count * number, width))  # at once: a launch less for a GPU
-        parts = self.processes.own(drawn).split((math.prod(critic), samples * size))
+        drawn = self._normal((self.ranks.count * number, width))  # at once: a launch less for a GPU
+        parts = self.ranks.local_shard(drawn).split((math.prod(critic), samples * size))
         return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(samples, size, width)}
 
     # --- what the agent owns --------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class MPOAgent(OffPolicyAgent):
         self.duals.load_state_dict(state["duals"])
         for name in ("moments", "counters"):
             copy_(self.state[name], state[name])
-        go_on(self.generator, state["generator"])
+        restore_generator(self.generator, state["generator"])
         self.skipped = int(self.state["counters"]["skipped"])
 
     def load_policy(self, state: Tree) -> None:

@@ -1,11 +1,11 @@
 """What can go wrong with MPO's constraints without any loss showing it, and which setting mends it."""
 
 from minerva.metrics import Rule
-from minerva.runs.status import Gauge, gauge
+from minerva.runs.status import MetricGauge, gauge
 from minerva.trainers.mpo.config import MPOConfig
 
 
-def gauges() -> list[Gauge]:
+def gauges() -> list[MetricGauge]:
     """What a running run shows: the three KLs over their bounds, the temperature, how many samples count."""
     return [
         gauge("E-step KL/bound", "kl/q_pi", 0.5, 2),

@@ -85,7 +85,7 @@ class Improvement:
         """The temperatures at which the weights' KLs meet their bounds."""
 
         def solve(scores: Tensor, bound: Tensor) -> Tensor:
-            of_all = self.learner.processes.gathered(scores, 1)
+            of_all = self.learner.ranks.all_gathered(scores, 1)
             return solved_temperature(lambda temperature: weights_kl(weights(of_all, temperature)), bound)
 
         solved = {"temperature": solve(samples["q"], hyper["kl_epsilon"])}
@@ -98,7 +98,7 @@ class Improvement:
     def dual_step(self, state: Tree, samples: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Temperatures and multipliers one step on; the policy is still the one from before the M-step."""
         own_kls = self.kls(*self.learner.policy(state["policy"], samples["obs"]), samples)
-        kl_mean, kl_std = self.learner.processes.means(*own_kls)
+        kl_mean, kl_std = self.learner.ranks.means(*own_kls)
         slope, metrics = gradient(self.dual_loss, state["duals"], samples, kl_mean, kl_std, hyper)
         rates = torch.where(self.is_temperature, hyper["temperature_lr"], hyper["lambda_lr"])
         after = self.learner.step("duals", state, slope, rates, hyper["max_grad_norm"])
@@ -163,7 +163,7 @@ class Improvement:
 
     def health(self, kl_mean: Tensor, kl_std: Tensor, log_std: Tensor, prices: Rows, hyper: Rows) -> Rows:
         """How the constraints fare: the largest KL over its bound, and how far the multipliers are from their rest."""
-        kl_mean, kl_std = self.learner.processes.means(kl_mean, kl_std)
+        kl_mean, kl_std = self.learner.ranks.means(kl_mean, kl_std)
         bound_mean, bound_std = hyper["mstep_kl_epsilon"], hyper["mstep_kl_epsilon_std"]
         residual_mean = dual_residual(kl_mean, bound_mean, prices["alpha_mean"])
         residual_std = dual_residual(kl_std, bound_std, prices["alpha_stddev"])

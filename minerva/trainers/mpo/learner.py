@@ -6,7 +6,7 @@ from torch.func import functional_call
 
 from minerva.compute.flat import FlatParameters
 from minerva.compute.optim import Optimizer
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.formulas.gaussian import sampled_actions
 from minerva.formulas.optimizers import clip_by_norm
@@ -29,9 +29,9 @@ class Learner:
         head: ScalarHead,
         optimizer: Optimizer,
         bfloat16_targets: bool = False,
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> None:
-        self.processes = processes
+        self.ranks = ranks
         self.modules = {"policy": policy, "q": q, "duals": duals}
         self.flat = {name: FlatParameters(module) for name, module in self.modules.items()}
         self.head = head
@@ -76,6 +76,6 @@ class Learner:
 
     def step(self, name: str, state: Tree, gradient: Tensor, learning_rate: Tensor, max_norm: Tensor) -> Tree:
         """The state after one step of the parameters called `name` along all processes' gradient, clipped."""
-        clipped = clip_by_norm(self.processes.mean(gradient), max_norm)
+        clipped = clip_by_norm(self.ranks.mean(gradient), max_norm)
         parameters, moments = self.optimizer.step(state[name], clipped, state["moments"][name], learning_rate)
         return {**state, name: parameters, "moments": {**state["moments"], name: moments}}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.data.replay import Replay
 from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.vector import EngineName, VectorEnv
@@ -14,7 +14,7 @@ from minerva.loop.off_policy import OffPolicyTrainer
 from minerva.metrics import Health
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
-from minerva.runs.status import Gauge
+from minerva.runs.status import MetricGauge
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.health import gauges, rules
@@ -40,24 +40,24 @@ class MPOTrainer(OffPolicyTrainer):
         replay_size: int = MPOConfig.replay_size,
         *,
         engine: EngineName | VectorEnv = "auto",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `MPOConfig`."""
         sizes = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
         config = MPOConfig.from_dict({**sizes, "replay_size": replay_size, **hyperparameters})
-        super().__init__(env_id, seed, device, config, engine, processes)
+        super().__init__(env_id, seed, device, config, engine, ranks)
         obs_dim, act_dim = self.envs.obs_dim, self.envs.act_dim
-        where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
+        where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: MPOAgent = MPOAgent.from_config(obs_dim, act_dim, self.share, **where)
         widths = {"obs": obs_dim, "actions_executed": act_dim, "next_obs": obs_dim}
         if config.use_retrace:
             widths |= {"actions_raw": act_dim, "behaviour_logp": 1}
-        self.replay = Replay(self.share.replay_size, self.num_envs, widths, self.device, seed, processes)
+        self.replay = Replay(self.share.replay_size, self.num_envs, widths, self.device, seed, ranks)
         self.health = Health(rules(config, positive(self.agent.duals.raw_alpha_stddev).mean().item()))
 
     @property
-    def gauges(self) -> Sequence[Gauge]:
+    def gauges(self) -> Sequence[MetricGauge]:
         """See `Trainer`."""
         return gauges()
 

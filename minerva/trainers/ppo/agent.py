@@ -15,14 +15,14 @@ from minerva.compute.cuda_graph import InPlace
 from minerva.compute.flat import FlatParameters
 from minerva.compute.gradient import gradient, transformed
 from minerva.compute.optim import Optimizer
-from minerva.compute.ranks import ALONE, Processes
-from minerva.compute.seeding import generator, go_on, seeded
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.seeding import generator, restore_generator, seeded
 from minerva.compute.tree import Tree, copy_, select, take
 from minerva.data.normalizers import refreshed
 from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import discounted_returns, explained_variance, gae, normalize, td_errors
-from minerva.loop.agent import Agent, Array, Rows, as_tensors, fetched
+from minerva.loop.agent import Agent, Array, Rows, as_tensors, metrics_to_host
 from minerva.networks import ActorCritic
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.losses import (
@@ -41,8 +41,8 @@ HYPER = ("gamma", "gae_lambda", "clip_ratio", "ent_coef", "vf_coef", "max_grad_n
 class PPOAgent(Agent):
     """Acts, and learns from rollouts. Actions live in [-1, 1]; rollouts hold them as sampled, before clipping."""
 
-    PIECES = ("acted", "evaluated", "minibatch_step", "concluded")
-    COMPILED = ("acted", "minibatch_step")
+    VMAPPED_METHODS = ("acted", "evaluated", "minibatch_step", "concluded")
+    COMPILED_METHODS = ("acted", "minibatch_step")
     INPUTS = (*HYPER, "policy_lr", "target_kl")
 
     def __init__(
@@ -53,9 +53,9 @@ class PPOAgent(Agent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> None:
-        self.config, self.processes = config or PPOConfig(), processes
+        self.config, self.ranks = config or PPOConfig(), ranks
         self.device = torch.device(device)
         sizes = (self.config.policy_layer_sizes, self.config.critic_layer_sizes)
         with seeded(seed, "networks"):
@@ -78,10 +78,10 @@ class PPOAgent(Agent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm."""
-        return cls(obs_dim, act_dim, config, seed=seed, device=device, processes=processes)
+        return cls(obs_dim, act_dim, config, seed=seed, device=device, ranks=ranks)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class PPOAgent(Agent):
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rate."""
         orders = self.draw_update(rollout)
         metrics = InPlace(self.updated, self.state, "off")(rollout, orders, self.hyper(remaining))
-        return fetched(metrics, self.processes)[0]
+        return metrics_to_host(metrics, self.ranks)[0]
 
     def draw_update(self, rollout: Rows) -> Tensor:
         """A random order of the rows for each epoch.  [epochs, rows]"""
@@ -183,7 +183,7 @@ class PPOAgent(Agent):
             state = select(alive, after, state)
             metrics = select(alive, seen, metrics) if metrics else seen
             if self.config.target_kl:
-                alive = alive & (self.processes.mean(metrics["losses/approx_kl"]) <= hyper["target_kl"])
+                alive = alive & (self.ranks.mean(metrics["losses/approx_kl"]) <= hyper["target_kl"])
                 if alive.device.type == "cpu" and not transformed() and not alive.any():
                     break
         return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}
@@ -192,16 +192,16 @@ class PPOAgent(Agent):
         """Loss, gradient, clip, optimiser: one step on the rows of `index`."""
         rows = take(batch, index)
         slope, metrics = gradient(self.loss, state["parameters"], state["normalizer"], rows, hyper)
-        slope = clip_by_norm(self.processes.mean(slope), hyper["max_grad_norm"])
+        slope = clip_by_norm(self.ranks.mean(slope), hyper["max_grad_norm"])
         parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], hyper["learning_rate"])
         return {**state, "parameters": parameters, "moments": moments}, metrics
 
     def concluded(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """The normaliser refreshed, which was frozen from collecting the rollout until here; the last metrics."""
-        gathered = self.processes.gathered
-        explained = explained_variance(gathered(batch["old_values"]), gathered(batch["returns"]))
+        all_gathered = self.ranks.all_gathered
+        explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["learning_rate"]}
-        normalizer = refreshed(state["normalizer"], rollout["obs"].flatten(0, 1), self.processes)
+        normalizer = refreshed(state["normalizer"], rollout["obs"].flatten(0, 1), self.ranks)
         return {**state, "normalizer": normalizer}, metrics
 
     def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
@@ -248,7 +248,7 @@ class PPOAgent(Agent):
         """Take over a state made by `state_dict`."""
         self.load_policy(state)
         copy_(self.state["moments"], state["moments"])
-        go_on(self.generator, state["generator"])
+        restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
         """Take over the networks and the normaliser alone: to act, or to start training from them."""
@@ -258,7 +258,7 @@ class PPOAgent(Agent):
 
     def _normalized(self, advantages: Tensor) -> Tensor:
         """Normalised over the minibatches of all processes."""
-        return self.processes.own(normalize(self.processes.gathered(advantages)))
+        return self.ranks.local_shard(normalize(self.ranks.all_gathered(advantages)))
 
     def _forward(self, parameters: Tensor, normalizer: Rows, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The network as a function of its parameters and its normaliser's statistics."""

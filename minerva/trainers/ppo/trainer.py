@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.networks import ActorCritic
-from minerva.runs.status import Gauge, gauge
+from minerva.runs.status import MetricGauge, gauge
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 
@@ -44,7 +44,7 @@ class PPOTrainer(OnPolicyTrainer):
         rollout_steps: int = 2048,
         *,
         engine: EngineName | VectorEnv = "auto",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `PPOConfig`."""
@@ -56,12 +56,12 @@ class PPOTrainer(OnPolicyTrainer):
                 **hyperparameters,
             }
         )
-        super().__init__(env_id, seed, device, config, engine, processes)
+        super().__init__(env_id, seed, device, config, engine, ranks)
         dimensions = self.envs.obs_dim, self.envs.act_dim
-        where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
+        where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: PPOAgent = PPOAgent.from_config(*dimensions, self.share, **where)
 
     @property
-    def gauges(self) -> Sequence[Gauge]:
+    def gauges(self) -> Sequence[MetricGauge]:
         """See `Trainer`."""
         return GAUGES

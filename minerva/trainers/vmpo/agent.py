@@ -16,8 +16,8 @@ from minerva.compute.cuda_graph import InPlace
 from minerva.compute.flat import FlatParameters
 from minerva.compute.gradient import gradient
 from minerva.compute.optim import Optimizer
-from minerva.compute.ranks import ALONE, Processes
-from minerva.compute.seeding import generator, go_on, seeded
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.seeding import generator, restore_generator, seeded
 from minerva.compute.tree import Tree, copy_, select
 from minerva.data.normalizers import RunningNorm, refreshed
 from minerva.errors import ConfigError
@@ -25,7 +25,7 @@ from minerva.formulas.gaussian import gaussian_entropy, sampled_actions
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.optimizers import clip_by_norm
 from minerva.formulas.returns import explained_variance, standardize
-from minerva.loop.agent import Agent, Array, Rows, as_tensors, fetched
+from minerva.loop.agent import Agent, Array, Rows, as_tensors, metrics_to_host
 from minerva.trainers.vmpo.batch import completed, indices, minibatch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.duals import dual, multipliers_moved
@@ -49,8 +49,8 @@ class VMPOAgent(Agent):
     in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after that many updates.
     """
 
-    PIECES = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
-    COMPILED = ("acted", "m_step")
+    VMAPPED_METHODS = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
+    COMPILED_METHODS = ("acted", "m_step")
     INPUTS = (*HYPER, "policy_lr", "value_lr", "epsilon_mu", "epsilon_sigma")
 
     def __init__(
@@ -62,14 +62,14 @@ class VMPOAgent(Agent):
         device: str | torch.device = "cpu",
         *,
         seed: int = 0,
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
         for name in LOOP:
             if name in hyperparameters:
                 raise ConfigError(f"{name} is a setting of VMPOTrainer and means nothing to an agent: leave it out.")
         self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
-        self.act_dim, self.device, self.processes = act_dim, torch.device(device), processes
+        self.act_dim, self.device, self.ranks = act_dim, torch.device(device), ranks
         sizes = (obs_dim, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
         kind = (config.shared_encoder, config.ppo_like_backbone)
         with seeded(seed, "networks"):
@@ -97,11 +97,11 @@ class VMPOAgent(Agent):
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
     ) -> Self:
         """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
         settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
-        agent = cls(obs_dim, act_dim, None, None, device, seed=seed, processes=processes, **settings)
+        agent = cls(obs_dim, act_dim, None, None, device, seed=seed, ranks=ranks, **settings)
         agent.config = config  # with the loop's settings
         return agent
 
@@ -167,13 +167,13 @@ class VMPOAgent(Agent):
         rows = {name: self._tensor(values) for name, values in batch.items()}
         rows = completed(rows, self.policy, self.config.topk_fraction)
         metrics = InPlace(self.fitted, self.state, "off")(rows, self._orders(rows["obs"].shape[0], 1), self.hyper())
-        return fetched(metrics, self.processes)[0]
+        return metrics_to_host(metrics, self.ranks)[0]
 
     def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
         noise = self.draw_update(rollout)
         metrics = InPlace(self.updated, self.state, "off")(rollout, noise, self.hyper(remaining))
-        return fetched(metrics, self.processes)[0]
+        return metrics_to_host(metrics, self.ranks)[0]
 
     def draw_update(self, data: Rows) -> Rows:
         """See `Agent`: the orders in which minibatches take the rows."""
@@ -230,21 +230,21 @@ class VMPOAgent(Agent):
         """The batch with its advantages at zero mean and unit spread, if the config wants that."""
         if not self.config.normalize_advantages:
             return batch
-        advantages = standardize(self.processes.gathered(batch["advantages"]))
-        return {**batch, "advantages": self.processes.own(advantages)}
+        advantages = standardize(self.ranks.all_gathered(batch["advantages"]))
+        return {**batch, "advantages": self.ranks.local_shard(advantages)}
 
     def e_step(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows, Rows]:
         """The temperature moved, and the rows weighed by it."""
-        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.processes)
+        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.ranks)
         return {**state, "temperature": moved[0]}, *moved[1:]
 
     def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows, *index: Tensor) -> tuple[Tree, Rows]:
         """One step on all rows, or on those of an index: multipliers first, then policy and value."""
         if index:
-            batch, target = minibatch(batch, target, index[0], self.processes)
+            batch, target = minibatch(batch, target, index[0], self.ranks)
         learned = {name: state[name] for name in ("multipliers", "normalizer")}
         slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
-        slope = clip_by_norm(self.processes.mean(slope), hyper["max_grad_norm"])
+        slope = clip_by_norm(self.ranks.mean(slope), hyper["max_grad_norm"])
         rates = torch.where(self.of_value, hyper["value_lr"], hyper["policy_lr"])
         parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], rates)
         after = {"parameters": parameters, "moments": moments, "multipliers": seen["multipliers"]}
@@ -254,7 +254,7 @@ class VMPOAgent(Agent):
         """Weighted likelihood, KL penalties and value loss; the multipliers' step is taken on the way."""
         mean, log_std, values = self._outputs({**state, "parameters": parameters}, batch["obs"])
         kls, kl_metrics = constraints(mean, log_std, batch, target["selected"], target["count"])
-        of_all = self.processes.mean(kls.detach())
+        of_all = self.ranks.mean(kls.detach())
         multipliers, alpha_loss = multipliers_moved(state["multipliers"], of_all, hyper, self.config, self.optimizer)
         alphas = positive(multipliers["parameter"]).detach()
         log_prob = self.policy.log_prob_raw(mean, log_std, batch["actions_raw"]).squeeze(-1)
@@ -288,7 +288,7 @@ class VMPOAgent(Agent):
         due = age >= hyper["old_policy_period"]
         if self.config.old_policy == "kl":
             kls, _ = constraints(mean, log_std, batch, target["selected"], target["count"])
-            due = due | (self.processes.mean(kls) >= hyper["bounds"]).any()
+            due = due | (self.ranks.mean(kls) >= hyper["bounds"]).any()
         now = {"parameters": state["parameters"], "age": torch.zeros_like(age)}
         old = select(due, now, {"parameters": state["old"]["parameters"], "age": age})
         said = {"old_means": mean, "old_log_stds": log_std}
@@ -297,7 +297,7 @@ class VMPOAgent(Agent):
     def diagnosed(self, before: Tensor, state: Tree, batch: Rows) -> Rows:
         """What the update did to the parameters from `before` it, and what it learned from."""
         mean, _, values = self._outputs(state, batch["obs"])
-        advantages, returns, values = map(self.processes.gathered, (batch["advantages"], batch["returns"], values))
+        advantages, returns, values = map(self.ranks.all_gathered, (batch["advantages"], batch["returns"], values))
         return {
             "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
             "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
@@ -307,7 +307,7 @@ class VMPOAgent(Agent):
 
     def observed(self, state: Tree, batch: Rows) -> Tree:
         """The normaliser refreshed: it was frozen from collecting the rollout until here."""
-        return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"], self.processes)}
+        return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"], self.ranks)}
 
     # --- what the agent owns --------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class VMPOAgent(Agent):
         self.load_policy(state)
         for name in self.state.keys() - {"parameters", "normalizer"}:
             copy_(self.state[name], state[name])
-        go_on(self.generator, state["generator"])
+        restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
         """Take over the networks and the normaliser alone: to act, or to start training from them."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import take
 from minerva.errors import ConfigError
 from minerva.trainers.vmpo.config import VMPOConfig, selection_size
@@ -16,7 +16,7 @@ COLUMNS = ("returns", "advantages", "restarting_weights", "importance_weights")
 
 
 def minibatch(
-    batch: dict[str, Tensor], target: dict[str, Tensor], index: Tensor, processes: Processes = ALONE
+    batch: dict[str, Tensor], target: dict[str, Tensor], index: Tensor, ranks: Ranks = SINGLE
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The rows of `index` [b] and their share of the E-step's target.
 
@@ -27,7 +27,7 @@ def minibatch(
     # LaTeX: \psi'_t = \frac{n}{b} \psi_t
     weights = rows / size * target["weights"][index]
     selected = target["selected"][index]
-    count = processes.mean(selected.sum())
+    count = ranks.mean(selected.sum())
     part = {
         "weights": weights,
         "selected": torch.where(count > 0, selected, 1.0),

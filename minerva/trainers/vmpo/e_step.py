@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.optim import Optimizer
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.formulas.lagrange import positive
 from minerva.trainers.vmpo.config import VMPOConfig, selection_size
@@ -24,7 +24,7 @@ def e_step(
     hyper: Rows,
     config: VMPOConfig,
     optimizer: Optimizer,
-    processes: Processes = ALONE,
+    ranks: Ranks = SINGLE,
 ) -> tuple[Tree, Rows, Rows]:
     """The temperature after it; the target of the M-step, `weights`, `selected` [n] and their `count`; metrics.
 
@@ -33,7 +33,7 @@ def e_step(
     these very rows ask for, and weighs them.
     """
     before = positive(temperature["parameter"])
-    batch = {name: processes.gathered(batch[name]) for name in WEIGHED}
+    batch = {name: ranks.all_gathered(batch[name]) for name in WEIGHED}
     rows = _selected(batch, before, config.topk_fraction)
     if config.temperature == "solved":
         moved, dual_loss = temperature_solved(temperature, rows, hyper)
@@ -58,8 +58,8 @@ def e_step(
     }
     if config.centered_weights:
         weights = centered(weights, rows["restarting"], rows["importance"])
-    selected = processes.own(rows["selected"])
-    target = {"weights": processes.weighed(weights), "selected": selected, "count": processes.mean(selected.sum())}
+    selected = ranks.local_shard(rows["selected"])
+    target = {"weights": ranks.scaled_local_shard(weights), "selected": selected, "count": ranks.mean(selected.sum())}
     return moved, target, metrics
 
 

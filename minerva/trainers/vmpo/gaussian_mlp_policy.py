@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from minerva.config import LayerSizes
 from minerva.data.normalizers import RunningNorm
 from minerva.errors import ConfigError
-from minerva.formulas.gaussian import gaussian_log_prob, squash_log_slope, squashed, unsquashed
+from minerva.formulas.gaussian import gaussian_log_prob, squash_log_det, squashed, unsquashed
 from minerva.networks import LayerNormMLP, orthogonal_linear, tanh_layers
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -93,7 +93,7 @@ class SquashedGaussianPolicy(nn.Module):
         """Log-density, over executed actions, of those that were sampled as `raw`.  [..., D] -> [..., 1]"""
         log_prob = gaussian_log_prob(mean, log_std, raw)
         if self.squash:
-            log_prob = log_prob - squash_log_slope(raw, self.action_low, self.action_high)
+            log_prob = log_prob - squash_log_det(raw, self.action_low, self.action_high)
         return log_prob.unsqueeze(-1)
 
     def execute(self, raw: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from minerva.metrics import Rule
-from minerva.runs.status import Gauge, gauge
+from minerva.runs.status import MetricGauge, gauge
 from minerva.trainers.vmpo.config import VMPOConfig
 
 UNMOVED = 0.02
@@ -15,7 +15,7 @@ GAUSSIAN = 0.5 * (1 + math.log(2 * math.pi))
 """Entropy of a standard Gaussian."""
 
 
-def gauges() -> list[Gauge]:
+def gauges() -> list[MetricGauge]:
     """What a running run shows: the two KLs over their bounds, the temperature, how many rows count."""
     return [
         gauge("mean KL/bound", "health/kl_mean", 0, FAR),

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from minerva.compute.ranks import ALONE, Processes
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.metrics import Health
-from minerva.runs.status import Gauge
+from minerva.runs.status import MetricGauge
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import gauges, rules
@@ -35,7 +35,7 @@ class VMPOTrainer(OnPolicyTrainer):
         num_envs: int = 1,
         *,
         engine: EngineName | VectorEnv = "auto",
-        processes: Processes = ALONE,
+        ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
         """`hyperparameters` are the other fields of `VMPOConfig`."""
@@ -48,13 +48,13 @@ class VMPOTrainer(OnPolicyTrainer):
                 **hyperparameters,
             }
         )
-        super().__init__(env_id, seed, device, config, engine, processes)
+        super().__init__(env_id, seed, device, config, engine, ranks)
         self.health = Health(rules(config, self.envs.act_dim))
         dimensions = self.envs.obs_dim, self.envs.act_dim
-        where: dict[str, Any] = {"seed": seed, "device": self.device, "processes": processes}
+        where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, self.share, **where)
 
     @property
-    def gauges(self) -> Sequence[Gauge]:
+    def gauges(self) -> Sequence[MetricGauge]:
         """See `Trainer`."""
         return gauges()

@@ -10,7 +10,7 @@ import pytest
 from actor_runs import BLOCKS, ENV, SETTINGS, config_of, learned, same, train
 
 from minerva.lab.cluster.actors import local_blocks, ray_blocks
-from minerva.loop.remote import Blocks
+from minerva.loop.remote import RemoteCollector
 
 ray = pytest.importorskip("ray")
 
@@ -26,7 +26,7 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def of_actors(algo: str) -> Blocks:
+def of_actors(algo: str) -> RemoteCollector:
     return ray_blocks(algo, config_of(algo), ENV, BLOCKS)
 
 

@@ -11,7 +11,7 @@ from tiny_runs import PACED
 
 from minerva.lab.cluster.actors import local_blocks, ray_blocks
 from minerva.loop.off_policy import ROUND
-from minerva.loop.remote import Blocks
+from minerva.loop.remote import RemoteCollector
 from minerva.runs.metrics import read_rows
 
 ray = pytest.importorskip("ray")
@@ -52,7 +52,7 @@ def nodes(cluster: Any) -> Iterator[list[Any]]:
 class Doomed:
     """Ends the node of the first actor amid an order, or when that is carried out and nobody has fetched the result."""
 
-    def __init__(self, cluster: Any, nodes: list[Any], blocks: Blocks, amid: bool) -> None:
+    def __init__(self, cluster: Any, nodes: list[Any], blocks: RemoteCollector, amid: bool) -> None:
         self.cluster, self.nodes, self.blocks, self.amid = cluster, nodes, blocks, amid
         self.begin, self.orders, self.collected = blocks.begin, 0, False
         self.before = self.process()
@@ -63,7 +63,7 @@ class Doomed:
         return number
 
     def __call__(self, *order: Any) -> None:
-        """In the place of `Blocks.begin`."""
+        """In the place of `RemoteCollector.begin`."""
         self.begin(*order)
         self.orders += 1
         if self.orders == ORDER:

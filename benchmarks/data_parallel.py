@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed.race import spread
-from minerva.compute.ranks import Processes, launched
+from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.loop.stacking import Stack
 from minerva.trainers.registry import agent_class, config_class
 
@@ -45,10 +45,10 @@ def batch(config: Any, device: torch.device) -> dict[str, Tensor]:
     return {**drawn, "dones": torch.zeros((config.batch_size, 1), device=device)}
 
 
-def learner(algo: str, device: torch.device, processes: Processes, compile: Any) -> Callable[[], None]:
+def learner(algo: str, device: torch.device, ranks: Ranks, compile: Any) -> Callable[[], None]:
     """One update on this process's part of the data."""
-    config = config_class(algo).from_dict(SETTINGS[algo]).share(processes.count)
-    agent = agent_class(algo).from_config(OBS, ACTIONS, config, seed=0, device=device, processes=processes)
+    config = config_class(algo).from_dict(SETTINGS[algo]).share(ranks.count)
+    agent = agent_class(algo).from_config(OBS, ACTIONS, config, seed=0, device=device, ranks=ranks)
     stack = Stack([agent], compile, MANY)
     data = agent.prepared(batch(config, device)) if algo == "mpo" else rollout(config, device)
     hyper = stack.hyper()
@@ -77,12 +77,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    processes, device = launched(options.device), torch.device(options.device)
-    head = f"{processes.count} processes\n| update | eager, ms | compiled, ms | eager / compiled |\n|---|---|---|---|"
-    if processes.rank == 0:
+    ranks, device = init_from_torchrun(options.device), torch.device(options.device)
+    head = f"{ranks.count} ranks\n| update | eager, ms | compiled, ms | eager / compiled |\n|---|---|---|---|"
+    if ranks.rank == 0:
         print(head, flush=True)
     for algo in options.algos:
-        modes = {mode: learner(algo, device, processes, mode) for mode in ("off", "auto")}
+        modes = {mode: learner(algo, device, ranks, mode) for mode in ("off", "auto")}
         for learn in modes.values():
             milliseconds(learn, 2, device)
         count = UPDATES[algo]
@@ -92,10 +92,10 @@ def main() -> None:
         eager, quick = ([each[mode] for each in times] for mode in modes)
         ratios = [slow / fast for slow, fast in zip(eager, quick, strict=True)]
         row = f"| {algo} | {spread(eager, ',.1f')} | {spread(quick, ',.1f')} | {spread(ratios, '.2f')} |"
-        if processes.rank == 0:
+        if ranks.rank == 0:
             print(row, flush=True)
-    if processes.count > 1:
-        processes.part()
+    if ranks.count > 1:
+        ranks.shutdown()
 
 
 if __name__ == "__main__":
