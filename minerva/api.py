@@ -7,12 +7,14 @@ from typing import Any
 
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.config import Config
-from minerva.envs.engines.envpool import obstacle
+from minerva.envs.engine import Engine
+from minerva.envs.engines.registry import EngineName, engine_like, make_engine
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
+from minerva.loop.collector import Collector
 from minerva.loop.population import Population
+from minerva.loop.trainer import usable_device
 from minerva.policy import load_policy
 from minerva.presets import preset_for
 from minerva.runs.folder import new_folder_name
@@ -116,7 +118,7 @@ def make_population(
     """Trainers for all seeds, to be trained together."""
     trainers = []
     for seed, config in zip(seeds, configs, strict=True):
-        envs = make_vector(env, config.to_dict()["num_envs"], engine, share=len(seeds))
+        envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))
         trainers.append(trainer_class(algo)(env, seed, device, engine=envs, **config.to_dict()))
         if init_from is not None:
             trainers[-1].init_from(init_from)
@@ -141,7 +143,7 @@ def make_trainer(
     device: str,
     config: Config,
     init_from: str | Path | None = None,
-    engine: EngineName | VectorEnv = "auto",
+    engine: EngineName | Engine | Collector = "auto",
     ranks: Ranks = SINGLE,
 ) -> Any:
     """A trainer from a whole config object, in one of the `ranks` that learn as one."""
@@ -170,23 +172,18 @@ def evaluate(
         raise ConfigError(f"seed is {seed}: it must be 0 or more.")
     policy = load_policy(path, which)
     env = env or policy.about["env"]
-    engine = engine or _engine_like(policy.about["engine"], env)
+    if engine is None:
+        engine, reason = engine_like(policy.about["engine"], env)
+        if reason:
+            trained = policy.about["engine"]
+            logger.warning("Trained with %s and evaluated with %s, whose episodes differ: %s.", trained, engine, reason)
     evaluator = Evaluator(env, episodes, policy.about["seed"] if seed is None else seed, engine)
-    if evaluator.envs.obs_dim != policy.about["obs_dim"] or evaluator.envs.act_dim != policy.about["act_dim"]:
+    if (evaluator.envs.observation, evaluator.envs.action.size) != (policy.observation, policy.action.size):
         raise CheckpointError(
-            f"{path} was trained on {policy.about['env']}, and {evaluator.envs.name} has other observations or "
+            f"{path} was trained on {policy.about['env']}, and {evaluator.envs.env_name} has other observations or "
             "actions: give an environment like the one it was trained on."
         )
     try:
-        return evaluator(lambda obs: policy.agent.policy_action(obs).cpu().numpy())
+        return evaluator(lambda obs: policy.agent.policy_action(obs).to(obs.device))
     finally:
         evaluator.close()
-
-
-def _engine_like(trained: EngineName, env: EnvLike) -> EngineName:
-    """The engine that a policy was trained with, as far as it can be had here."""
-    found = obstacle(env) if trained == "envpool" else None
-    if found is None:
-        return trained
-    logger.warning("Trained with EnvPool and evaluated with gymnasium, whose episodes are others: %s.", found)
-    return "gymnasium"

@@ -3,18 +3,19 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from minerva.envs.engine import Engine
+from minerva.envs.engines.registry import EngineName, make_engine
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, VectorEnv, make_vector
 
 logger = logging.getLogger("minerva")
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Act = Callable[[Array], Array]
-"""Observations [E, O] -> actions [E, D] in [-1, 1]."""
+Act = Callable[[Tensor], Tensor]
+"""Observations [E, O] -> actions [E, D] in [-1, 1], on the same device."""
 
 Interrupted = Callable[[], bool]
 """Whether somebody wants the evaluation to be broken off."""
@@ -61,10 +62,10 @@ class Evaluator:
 
     def __init__(self, env: EnvLike, episodes: int, seed: int, engine: EngineName = "auto") -> None:
         self.seeds = [seed + FIRST_SEED + i for i in range(episodes)]
-        self.envs: VectorEnv = make_vector(env, min(episodes, AT_ONCE), engine)
+        self.envs: Engine = make_engine(env, min(episodes, AT_ONCE), engine)
 
     def __call__(self, act: Act, interrupted: Interrupted = lambda: False) -> Evaluation:
-        """Evaluate `act`, unless EvaluationInterruptedError."""
+        """Evaluate `act`; raise EvaluationInterruptedError when interrupted."""
         returns: list[float] = []
         lengths: list[int] = []
         for first in range(0, len(self.seeds), self.envs.num_envs):
@@ -76,7 +77,8 @@ class Evaluator:
     def random(self, seed: int, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate a policy that draws its actions uniformly."""
         draw = np.random.default_rng(seed)
-        return self(lambda obs: draw.uniform(-1, 1, (len(obs), self.envs.act_dim)), interrupted)
+        size = self.envs.action.size
+        return self(lambda obs: torch.from_numpy(draw.uniform(-1, 1, (len(obs), size))).to(obs.device), interrupted)
 
     def close(self) -> None:
         """Free the environments."""
@@ -91,13 +93,13 @@ class Evaluator:
         for _ in range(LONGEST_EPISODE):
             if interrupted():
                 raise EvaluationInterruptedError
-            step = self.envs.step(act(self.envs.obs))
-            for episode in step.episodes:
+            self.envs.step(act(self.envs.obs))
+            for episode in self.envs.take_episodes():
                 finished.setdefault(episode.env, (episode.episode_return, episode.length))
             if all(i in finished for i in range(n)):
                 break
         else:
-            logger.warning("%s: an evaluation episode was cut after %d steps", self.envs.name, LONGEST_EPISODE)
+            logger.warning("%s: an evaluation episode was cut after %d steps", self.envs.env_name, LONGEST_EPISODE)
             for i, under_way in enumerate(self.envs.under_way()):
                 finished.setdefault(i, under_way)
         return Evaluation([finished[i][0] for i in range(n)], [finished[i][1] for i in range(n)])

@@ -10,7 +10,7 @@ import numpy as np
 from minerva.errors import CheckpointError, MinervaError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
-from minerva.spec import to_bounds
+from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -22,8 +22,8 @@ class Policy:
     def __init__(self, agent: Any, about: dict[str, Any]) -> None:
         self.agent = agent
         self.about = about
-        self.low = np.asarray(about["action_low"], np.float64)
-        self.high = np.asarray(about["action_high"], np.float64)
+        self.observation = ObservationSpec.from_dict(about["observation"])
+        self.action = ActionSpec.from_dict(about["action"])
 
     def __repr__(self) -> str:
         made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
@@ -32,13 +32,13 @@ class Policy:
     def act(self, observation: Array, deterministic: bool = True) -> Array:
         """The action for one observation [O], or the actions for a batch [B, O]."""
         observation = np.asarray(observation, np.float32)
-        if observation.shape[-1:] != (self.about["obs_dim"],):
+        if observation.shape[-1:] != self.observation.shape:
             raise CheckpointError(
                 f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "
-                f"observations have {self.about['obs_dim']} numbers."
+                f"observations have {self.observation.size} numbers."
             )
         actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        return to_bounds(actions, self.low, self.high).astype(np.float32)
+        return self.action.to_environment(actions).astype(np.float32)
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
@@ -48,7 +48,8 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
     try:
         _refuse_giants(about, file.stat().st_size)
         config = config_class(about["algo"]).from_dict(about["hyperparameters"])
-        agent = agent_class(about["algo"]).from_config(about["obs_dim"], about["act_dim"], config, device=device)
+        sizes = ObservationSpec.from_dict(about["observation"]).size, ActionSpec.from_dict(about["action"]).size
+        agent = agent_class(about["algo"]).from_config(*sizes, config, device=device)
         agent.load_policy(state["trainer"]["agent"])
         return Policy(agent, about)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -61,6 +62,6 @@ def _refuse_giants(about: dict[str, Any], size: int) -> None:
     """Networks are made before they are filled: one that could not have come from the file is not even made."""
     for name, layers in about["hyperparameters"].items():
         if name.endswith("layer_sizes"):
-            widths = [about["obs_dim"], *layers, about["act_dim"]]
+            widths = [*about["observation"]["shape"], *layers, len(about["action"]["low"])]
             if not all(type(width) is int for width in widths) or max(map(math.prod, pairwise(widths))) > size:
                 raise ValueError(f"{name} is {layers}, more than the file can hold")

@@ -83,13 +83,18 @@ class ActionSpec:
         """Both bounds as float64 arrays.  [D] twice"""
         return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
 
+    @functools.cached_property
+    def _half_width(self) -> Array:
+        return 0.5 * (self.bounds[1] - self.bounds[0])
+
     def to_environment(self, actions: Array) -> Array:
         """Return continuous actions in the environment's units, clipped to its bounds.  [..., D] -> [..., D]"""
         if not np.isfinite(actions).all():
             raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
         low, high = self.bounds
-        scaled = low + (actions + 1.0) * 0.5 * (high - low)
-        return np.clip(scaled, low, high)  # last, because rounding can carry even the sum at ±1 past its bound
+        scaled = low + (actions + 1.0) * self._half_width
+        # last, because rounding can carry even the sum at ±1 past its bound; np.clip takes twice as long
+        return np.minimum(np.maximum(scaled, low), high)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
@@ -100,8 +105,3 @@ class ActionSpec:
         """Return the spec that `to_dict` described."""
         low, high, counts = (tuple(values[name]) for name in ("low", "high", "counts"))
         return cls(values["kind"], low, high, counts)
-
-
-def to_bounds(actions: Array, low: Array, high: Array) -> Array:
-    """From [-1, 1] to [low, high]; what lies outside is clipped."""
-    return ActionSpec("continuous", tuple(low), tuple(high)).to_environment(actions)

@@ -170,7 +170,7 @@ ONLY_IN = {
 
 MEET_ENVIRONMENTS = """
     cli.* lab.* api evaluation envs.* runs.run runs.run_group runs.trainable runs.distributed
-    loop.trainer loop.on_policy loop.off_policy loop.population loop.remote trainers.*.trainer
+    loop.trainer loop.on_policy loop.off_policy loop.population loop.collector loop.remote trainers.*.trainer
 """
 
 
@@ -318,7 +318,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (libraries_out_of_place, "runs.metrics", "import wandb"),
     (libraries_out_of_place, "compute.optim", "import importlib\nimportlib.import_module('wandb')"),
     (libraries_out_of_place, "cli.train", "import ray"),
-    (environments_out_of_place, "trainers.mpo.agent", "from minerva.envs.vector import make_vector"),
+    (environments_out_of_place, "trainers.mpo.agent", "from minerva.envs.engines.registry import make_engine"),
     (environments_out_of_place, "trainers.ppo.losses", "from minerva.envs import ids"),
     (environments_out_of_place, "policy", "from minerva.evaluation import Evaluator"),
     (formulas_in_trainers, "trainers.ppo.trainer", "# LaTeX: x = y\nx = y"),
@@ -344,8 +344,8 @@ KEPT: list[tuple[Rule, str, str]] = [
     (algorithms_that_import_each_other, "loop.on_policy", "from minerva.trainers.ppo.agent import PPOAgent"),
     (formulas_that_import_more, "formulas.gaussian", "import math\nfrom torch.nn import functional as F"),
     (formulas_that_import_more, "networks", "import numpy as np"),
-    (libraries_out_of_place, "envs.vector", "import gymnasium"),
-    (environments_out_of_place, "runs.run", "from minerva.envs.vector import Episode"),
+    (libraries_out_of_place, "envs.engine", "import gymnasium"),
+    (environments_out_of_place, "runs.run", "from minerva.envs.engine import Episode"),
     (side_effects_of_forward, "networks", forward("y = self.layer(x)\n        y.clamp_(0)\n        x = y[self.index]")),
     (side_effects_of_forward, "networks", "class Net:\n    def update_stats(self, x):\n        self.mean.copy_(x)"),
     (long_functions, "config", "def f():\n" + "    x = 1\n" * (LONGEST_FUNCTION - 1)),

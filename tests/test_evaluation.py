@@ -19,8 +19,8 @@ from minerva.trainers.ppo.trainer import PPOTrainer
 TINY = {"rollout_steps": 64, "num_envs": 2, "minibatch_size": 64, "update_epochs": 2}
 
 
-def still(obs: np.ndarray) -> np.ndarray:
-    return np.zeros((len(obs), 1))
+def still(obs: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((len(obs), 1))
 
 
 def episode_on_paper(seed: int) -> tuple[float, int]:
@@ -62,9 +62,9 @@ def test_every_call_gives_the_same_episodes_in_the_same_environments() -> None:
 def test_a_policy_on_a_simulator_gets_the_same_returns_every_time(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 300)
     evaluate = Evaluator(env, 3, seed=0)
-    weights = np.random.default_rng(0).normal(size=(evaluate.envs.obs_dim, evaluate.envs.act_dim))
-    first = evaluate(lambda obs: np.tanh(obs @ weights))
-    assert evaluate(lambda obs: np.tanh(obs @ weights)) == first
+    weights = torch.randn(evaluate.envs.observation.size, evaluate.envs.action.size)
+    first = evaluate(lambda obs: torch.tanh(obs @ weights))
+    assert evaluate(lambda obs: torch.tanh(obs @ weights)) == first
     assert len(set(first.returns)) == 3, "different seeds are different episodes"
     evaluate.close()
 
@@ -136,7 +136,7 @@ def test_global_random_generators_are_left_as_they_were(env: str, monkeypatch: p
     agent = PPOTrainer(env, rollout_steps=64).agent
     before = global_random_states()
     evaluate = Evaluator(env, 2, seed=0)
-    evaluate(lambda obs: agent.policy_action(obs).numpy())
+    evaluate(lambda obs: agent.policy_action(obs))
     evaluate.random(seed=0)
     assert global_random_states() == before
 

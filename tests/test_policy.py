@@ -13,7 +13,7 @@ from probe_envs import Listener, Makes
 from tiny_runs import PPO, FinishedRun
 
 import minerva
-from minerva.envs.vector import make_vector
+from minerva.envs.engines.registry import make_engine
 from minerva.errors import CheckpointError, MinervaError, RunError
 from minerva.policy import Policy, load_policy
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -51,7 +51,7 @@ def test_actions_are_the_trainers_greedy_ones_scaled_to_the_bounds(which: str, f
     assert actions.std() > 0
     np.testing.assert_allclose(scaled, 2.0 * actions, atol=2 * EPS)  # Pendulum's torque is in [-2, 2]
     makes = Makes(lambda number: Listener(Box(-2.0, 2.0, (1,))))
-    envs = make_vector(makes, len(actions))
+    envs = make_engine(makes, len(actions))
     envs.reset(range(len(actions)))
     envs.step(actions)  # an environment in training hears the very same
     np.testing.assert_array_equal(scaled, np.stack([env.heard[0] for env in makes.made]))

@@ -22,7 +22,7 @@ import tyro
 from rich.console import Console
 
 from benchmarks.speed.race import Entry, race, spread
-from minerva.envs.engines.envpool import cores, obstacle
+from minerva.envs.engines.envpool import EnvPoolEngine, cores
 from minerva.runs.folder import provenance
 
 CONTESTANTS = "benchmarks.speed.contestants"
@@ -50,7 +50,7 @@ class Options:
 def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
     """PPO on CleanRL's recipe, 1 and 8 environments: all on gymnasium's, then Minerva as it comes, on EnvPool."""
     results = []
-    engines = ["gymnasium"] if obstacle(options.env) else ["gymnasium", "envpool"]
+    engines = ["gymnasium"] if EnvPoolEngine.unavailable_reason(options.env) else ["gymnasium", "envpool"]
     for num_envs, engine in itertools.product((1, 8), engines):
         arguments = {"env": options.env, "num_envs": num_envs}
         minerva = Entry("minerva", f"{CONTESTANTS}:minerva_ppo", {**arguments, "engine": engine, "threads": 1})
@@ -74,7 +74,7 @@ def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
 
 def seeds_together(options: Options) -> list[dict[str, Any]]:
     """PPO by Minerva: four seeds in one process against one, steps of all seeds, on the engine that `auto` chooses."""
-    engine = "gymnasium" if obstacle(options.env) else "envpool"
+    engine = "gymnasium" if EnvPoolEngine.unavailable_reason(options.env) else "envpool"
     results = []
     for num_envs in (1, 8):
         entries = [
@@ -92,7 +92,7 @@ def more_environments(options: Options) -> list[dict[str, Any]]:
         Entry(f"{engine} {num_envs}", f"{CONTESTANTS}:minerva_ppo", {"num_envs": num_envs, "engine": engine})
         for engine in ("gymnasium", "envpool")
         for num_envs in (1, 4, 16, 64)
-        if engine == "gymnasium" or not obstacle(options.env)
+        if engine == "gymnasium" or not EnvPoolEngine.unavailable_reason(options.env)
     ]
     return [_raced("PPO, more environments, environment steps/s", _on(options.env, entries), options)]
 
@@ -110,11 +110,13 @@ def replay_memory(options: Options) -> list[dict[str, Any]]:
     """What a million transitions of HalfCheetah take in MPO's replay."""
     import torch
 
+    from minerva.data.fields import Field, transition_fields
     from minerva.data.replay import Replay
+    from minerva.spec import ObservationSpec
 
-    widths = {"obs": 17, "actions_executed": 6, "next_obs": 17}
-    replay = Replay(1_000_000, 1, widths, torch.device("cpu"))
-    megabytes = replay.storage.nbytes / 1e6
+    fields = {**transition_fields(ObservationSpec((17,))), "actions_executed": Field((6,))}
+    replay = Replay(1_000_000, 1, fields, torch.device("cpu"))
+    megabytes = sum(rows.nbytes for rows in replay.state["storage"].values()) / 1e6
     console.print(f"\n[bold]Replay[/]: a million transitions of HalfCheetah in {megabytes:.0f} MB")
     return [{"what": "replay of a million HalfCheetah transitions, MB", "megabytes": megabytes}]
 

@@ -45,7 +45,7 @@ def minerva_ppo(
 ) -> None:
     """`threads` are EnvPool's; None: as many as there are cores."""
     from minerva.envs.engines.envpool import THREADS
-    from minerva.envs.vector import Joined
+    from minerva.loop.population import joined_collector
     from minerva.trainers.ppo.trainer import PPOTrainer
 
     if threads is not None:
@@ -58,8 +58,8 @@ def minerva_ppo(
     ]
     for trainer in trainers:
         trainer.envs.reset(trainer.env_seeds(0))
-    envs = Joined([trainer.envs for trainer in trainers]) if seeds > 1 else trainers[0].envs
-    PPOTrainer.loop(trainers, envs, Unwatched(gate, seeds))  # type: ignore[arg-type]
+    collector = joined_collector(trainers) if seeds > 1 else trainers[0].collector
+    PPOTrainer.loop(trainers, collector, Unwatched(gate, seeds))  # type: ignore[arg-type]
 
 
 def sb3_ppo(env: str, num_envs: int, gate: Gate) -> None:

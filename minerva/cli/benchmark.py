@@ -12,7 +12,7 @@ from rich.console import Console
 from minerva.api import tuned
 from minerva.compute.compiled import MatmulPrecision
 from minerva.envs.engines.envpool import cores
-from minerva.envs.vector import EngineName
+from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError
 from minerva.lab.benchmark.board import Board
 from minerva.lab.benchmark.files import Files

@@ -8,7 +8,7 @@ import tyro
 from rich.console import Console
 
 from minerva.api import evaluate
-from minerva.envs.vector import EngineName
+from minerva.envs.engines.registry import EngineName
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 
 

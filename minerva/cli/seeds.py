@@ -11,7 +11,7 @@ from rich.table import Table
 from minerva.api import each_config, make_population, seed_folders
 from minerva.compute.seeding import parse_seeds
 from minerva.config import Config, nearest
-from minerva.envs.vector import EngineName
+from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError
 from minerva.loop.population import Population
 from minerva.runs.run import Result

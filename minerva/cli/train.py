@@ -22,8 +22,9 @@ from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.config import Config, checked, nearest
-from minerva.envs.vector import EngineName, VectorEnv
+from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError, RunError
+from minerva.loop.collector import Collector
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
 from minerva.runs.run import Result
@@ -114,7 +115,7 @@ class TrainCommand:
         trainer = make_trainer(*made_of, ranks)
         folder = _folder(algo, options)
         console = Console(highlight=False, quiet=ranks.rank > 0)
-        _announce(console, algo, options, config, trainer.envs.engine, ranks.count)
+        _announce(console, algo, options, config, trainer.envs.name, ranks.count)
         result = trainer.train(options.total_steps, folder, **settings)
         ranks.shutdown()
         with ignored_signals():  # the run is over and written: what is left is to tell of it
@@ -134,7 +135,7 @@ class TrainCommand:
         population = seeds.population(options.env, options.device, options.init_from, options.engine)
         folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
         console = Console(highlight=False)
-        _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.engine, seeds=seeds)
+        _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.name, seeds=seeds)
         results = population.train(options.total_steps, folders, **settings)
         in_place = options.resume is not None or options.run_dir is not None
         with ignored_signals():
@@ -152,7 +153,7 @@ class TrainCommand:
         return Seeds(algo, [self.run_options.seed, *(command.run_options.seed for command in saved[1:])], configs)
 
 
-def _stepped_by(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | VectorEnv:
+def _stepped_by(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | Collector:
     """What steps the environments: an engine of this process, or Ray actors."""
     if not options.actors:
         return options.engine

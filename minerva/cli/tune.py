@@ -10,8 +10,8 @@ from rich.console import Console
 
 from minerva.api import tuned
 from minerva.compute.seeding import parse_seeds
+from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import check_id
-from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
 from minerva.lab.cluster.space import space
 from minerva.lab.cluster.tuning import Search, preset_file

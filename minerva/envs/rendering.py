@@ -11,7 +11,7 @@ from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.headless import choose_way
 from minerva.envs.ids import EnvLike, env_name, factory, is_dm_control
 from minerva.errors import EnvError
-from minerva.spec import Array, to_bounds
+from minerva.spec import Array
 
 DRAWN_BY_MUJOCO = "gymnasium.envs.mujoco"
 DRAWN_OTHERWISE = ("gymnasium.envs.classic_control", "gymnasium.envs.box2d")
@@ -41,19 +41,19 @@ class DrawnEnv:
         make_to_draw.__name__ = self.name  # what the engine's messages call it
         self._engine = GymnasiumEngine(make_to_draw, 1)
         self._env = self._engine.envs[0]
-        self.obs_dim, self.act_dim = self._engine.obs_dim, self._engine.action_low.shape[0]
+        self.observation, self.action = self._engine.observation, self._engine.action
         self.steps_per_second = _steps_per_second(self._env)
         self.longest: int | None = self._env.spec.max_episode_steps if self._env.spec else None
         """Steps after which an episode is cut, where that is known."""
 
     def reset(self, seed: int) -> Array:
         """Begin an episode; its first observation [1, O]."""
-        return self._engine.reset([seed])
+        return self._engine.reset_arrays(np.ones(1, np.bool_), [seed])
 
     def step(self, action: Array) -> tuple[Array, float, bool]:
         """(observation [1, O], reward, whether the episode is over) after an action [1, D]."""
-        self._engine.send(to_bounds(action, self._engine.action_low, self._engine.action_high))
-        obs, rewards, terminated, truncated = self._engine.recv()
+        self._engine.send_arrays(self.action.to_environment(action))
+        obs, rewards, terminated, truncated = self._engine.recv_arrays()
         return obs, float(rewards[0]), bool(terminated[0] or truncated[0])
 
     def picture(self) -> Array:

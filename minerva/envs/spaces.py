@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation
 
 from minerva.errors import EnvError
+from minerva.spec import ActionSpec, ObservationSpec
 
 
 def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
@@ -21,6 +22,12 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
     if isinstance(env.observation_space, spaces.Box) and len(env.observation_space.shape) == 1:
         return env
     return FlattenObservation(env)
+
+
+def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
+    """Return what a prepared environment observes, as float32, and how it is acted on."""
+    actions: Any = env.action_space
+    return ObservationSpec((spaces.flatdim(env.observation_space),)), ActionSpec.continuous(actions.low, actions.high)
 
 
 def _check_actions(space: spaces.Space[Any], name: str) -> None:

@@ -4,50 +4,18 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Self
 
-import torch
-from torch import Tensor
-
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.tree import Tree
+from minerva.data.fields import action_field, transition_fields
 from minerva.data.normalizers import RewardNorm
-from minerva.data.rollout import Rollout
+from minerva.data.rollout import Rollout, RolloutWriter
 from minerva.envs.ids import is_dm_control
-from minerva.envs.vector import Episode, VectorEnv
 from minerva.errors import ConfigError
 from minerva.loop.agent import Agent, Rows
-from minerva.loop.remote import RemoteCollector
+from minerva.loop.collector import Collector
 from minerva.loop.stacking import Stack, joined_state
 from minerva.loop.trainer import Trainer, note, taken_episodes
 from minerva.runs.run_group import RunGroup
-
-
-def collect(
-    envs: VectorEnv, stack: Stack, rollouts: Sequence[Rollout], interrupted: Callable[[], bool] = lambda: False
-) -> list[Episode]:
-    """Fill each agent's rollout with its steps; the episodes that ended on the way are returned.
-
-    If it is interrupted, the rollouts stay filled in part, and the next call goes on there.
-    """
-    episodes: list[Episode] = []
-    first = rollouts[0]
-    for agent, rollout in zip(stack.agents, rollouts, strict=True):
-        rollout.begin(agent.draw_own_actions)
-    noise: Tensor = stack.stacked([rollout.noise for rollout in rollouts])
-    if isinstance(envs, RemoteCollector):
-        envs.begin(stack.agents[0].weights(), noise)
-        fields, episodes = envs.finish()
-        first.fill(fields)
-        return episodes
-    while not (first.full or interrupted()):
-        obs = envs.obs
-        done = stack.act(torch.from_numpy(obs), noise.select(-3, first.filled))
-        step = envs.step(done["actions_executed"])
-        episodes += step.episodes
-        for n, rollout in enumerate(rollouts):
-            own = slice(n * rollout.num_envs, (n + 1) * rollout.num_envs)
-            rows = (obs, done["actions_raw"], step.next_obs, step.rewards, step.terminated, step.truncated)
-            rollout.write(*(values[own] for values in rows))
-    return episodes
 
 
 class OnPolicyTrainer(Trainer):
@@ -69,21 +37,21 @@ class OnPolicyTrainer(Trainer):
         return RewardNorm(self.num_envs, self.config.gamma, self.device) if normalized else None
 
     @classmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: RunGroup) -> None:
-        """Collect, learn, report."""
+    def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
+        """Collect, learn, report. `runs.steps` saves and evaluates between two rollouts."""
         first = trainers[0]
         updates = runs.total_steps // first.batch_size
         stack = Stack([trainer.agent for trainer in trainers], runs.settings.compile, updates)
         scale = _reward_scale(trainers, stack)
         rollouts = [trainer.rollout for trainer in trainers]
+        writer = RolloutWriter(rollouts, joined_state(rollouts))
         for step in runs.steps(by=first.batch_size):
             stack.invalidate_cached_weights()
-            note(collect(envs, stack, rollouts, lambda: runs.interrupted), trainers)
+            note(collector.fill_rollouts(stack, writer, lambda: runs.interrupted), trainers)
             if not first.rollout.full:
                 runs.pause(runs.step)
                 continue
-            data = scale(stack.stacked([rollout.tensors() for rollout in rollouts]))
-            stack.learn(data, stack.hyper(first.remaining(step // first.batch_size, updates)))
+            stack.learn(scale(writer.tensors()), stack.hyper(first.remaining(step // first.batch_size, updates)))
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
                 if trainer.health is not None:
@@ -101,8 +69,8 @@ class OnPolicyTrainer(Trainer):
     @functools.cached_property
     def rollout(self) -> Rollout:
         """What is collected, learned from, and overwritten."""
-        sizes = (self.config.rollout_steps, self.num_envs, self.envs.obs_dim, self.envs.act_dim)
-        return Rollout(*sizes, self.device)
+        fields = {**transition_fields(self.envs.observation), "actions_raw": action_field(self.envs.action)}
+        return Rollout(self.config.rollout_steps, self.num_envs, fields, self.envs.device, self.device)
 
     def start(self, step: int) -> None:
         """Begin new episodes everywhere, with nothing collected and no return under way."""

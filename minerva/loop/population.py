@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from minerva.envs.vector import Joined
 from minerva.errors import ConfigError, TrainingError
+from minerva.loop.collector import Collector, LocalCollector
 from minerva.loop.trainer import Trainer
 from minerva.runs.progress import ProgressView
 from minerva.runs.run import Result, Run, RunSettings
@@ -78,15 +78,21 @@ class Population:
             ahead = [runs[n].step for n in going if runs[n].step > behind]
             trainers = [self.trainers[n] for n in group]
             together = RunGroup([runs[n] for n in group], min(ahead, default=None), show)
-            envs = Joined([trainer.envs for trainer in trainers]) if len(group) > 1 else trainers[0].envs
+            collector = joined_collector(trainers) if len(group) > 1 else trainers[0].collector
             try:
-                type(trainers[0]).loop(trainers, envs, together)
+                type(trainers[0]).loop(trainers, collector, together)
             except TrainingError:
                 if len(together.failures) < len(group):  # not of one seed: an environment, the disk
                     raise
             failures += together.failures.values()
         if len(failures) == len(runs):
             raise failures[0]
+
+
+def joined_collector(trainers: Sequence[Trainer]) -> Collector:
+    """Return a collector that acts in the environments of each trainer in turn."""
+    engines = [trainer.envs for trainer in trainers]
+    return LocalCollector(type(engines[0]).joined(engines))
 
 
 def _common_step(runs: Sequence[Run]) -> int | None:

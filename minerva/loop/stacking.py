@@ -17,7 +17,7 @@ from minerva.compute.cuda_graph import InPlace
 from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
 from minerva.compute.tree import Tree, mapped
-from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
+from minerva.loop.agent import Agent, Rows, metrics_to_host
 
 
 class Stackable(Protocol):
@@ -62,8 +62,8 @@ class Stack:
         )
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
-        self._hosts: list[HostFunction] = []
-        self._try_host = mode == "auto" and self.device.type == "cpu"
+        self._numpy_functions: list[HostFunction] = []
+        self._try_numpy = mode == "auto" and self.device.type == "cpu"
         self._example: Rows = {}
         self._widths: dict[str, int] = {}
         self._metrics: Rows = {}
@@ -84,33 +84,37 @@ class Stack:
         return drawn
 
     @torch.no_grad()
-    def act(self, obs: Tensor, noise: Tensor) -> dict[str, Array]:
-        """What the agents' `acted` gives, on the host.  [S * E, O], [S, E, D] -> [S * E, width] by name"""
+    def act(self, obs: Tensor, draws: Any) -> dict[str, Tensor]:
+        """Return what the agents' `acted` gives, on the device of `obs`.  [S * E, O], draws -> [S * E, width] by name
+
+        `draws` are the noise of the actions [S, E, D], or the actions themselves as each agent has drawn them.
+        """
+        if isinstance(draws, dict):
+            return self._unpacked(self._packed(draws), obs.device)
         own = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
-        if self._try_host:
-            self._try_host = False
-            self._hosts = self._on_numpy(own, noise)
-        if not self._hosts:
-            return self.on_host(self._act(own, noise))
+        if self._try_numpy:
+            self._try_numpy = False
+            self._numpy_functions = self._as_numpy(own, draws)
+        if not self._numpy_functions:
+            return self._unpacked(self._act(own, draws), obs.device)
         if not self.many:
-            return self._hosts[0](obs.numpy(), noise.numpy())
-        parts = [host(*inputs) for host, *inputs in zip(self._hosts, own.numpy(), noise.numpy(), strict=True)]
-        return _finite({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+            done = self._numpy_functions[0](obs.numpy(), draws.numpy())
+            return {name: torch.from_numpy(values) for name, values in done.items()}
+        inputs = zip(self._numpy_functions, own.numpy(), draws.numpy(), strict=True)
+        parts = [function(*its_own) for function, *its_own in inputs]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return _finite({name: torch.from_numpy(values) for name, values in joined.items()})
 
     def invalidate_cached_weights(self) -> None:
         """Act on what the agents' networks hold now: somebody else, as a callback, may have written to them."""
-        for host in self._hosts:
-            host.invalidate_cached_weights()
+        for function in self._numpy_functions:
+            function.invalidate_cached_weights()
 
-    def act_with(self, parts: Sequence[Rows]) -> dict[str, Array]:
-        """The same for actions that each agent has drawn some other way."""
-        return self.on_host(self._packed(self.stacked(parts)))
-
-    def on_host(self, packed: Tensor) -> dict[str, Array]:
-        """The columns of packed actions by name."""
-        rows = packed.flatten(0, 1) if self.many else packed
-        columns = rows.cpu().split(list(self._widths.values()), -1)
-        actions = {name: part.numpy() for name, part in zip(self._widths, columns, strict=True)}
+    def _unpacked(self, packed: Tensor, device: torch.device) -> dict[str, Tensor]:
+        """Return the columns of packed actions by name, sent to `device` in one transfer if they lie elsewhere."""
+        rows = (packed.flatten(0, 1) if self.many else packed).to(device)
+        columns = rows.split(list(self._widths.values()), -1)
+        actions = dict(zip(self._widths, columns, strict=True))
         return _finite(actions) if self.many else actions
 
     # --- learning -------------------------------------------------------------------------------------------
@@ -120,7 +124,8 @@ class Stack:
         """Learn from each agent's own data, without waiting for the device."""
         if not self._example:  # noise depends on the data's shapes alone, and those stay
             rows = self.prepare(mapped(lambda tensor: tensor.to(self.device), data))
-            self._example = mapped(lambda tensor: tensor[0], rows) if self.many else rows
+            one = mapped(lambda tensor: tensor[0], rows) if self.many else rows
+            self._example = mapped(lambda tensor: torch.empty_like(tensor, device="meta"), one)  # holds no memory
         noise = self.stacked([agent.draw_update(self._example) for agent in self.agents])
         self._metrics = self._update(data, noise, hyper)
         self.invalidate_cached_weights()  # compiled code writes without being counted
@@ -147,7 +152,7 @@ class Stack:
         options = options_for(self.device, self.many, alone)
         return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, alone)
 
-    def _on_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
+    def _as_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
         """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""
         if self.updates * self.agents[0].calls("acted") < PAYS_FROM:
             return []
@@ -171,7 +176,7 @@ class Stack:
         return torch.cat(list(outputs.values()), -1)
 
 
-def _finite(actions: dict[str, Array]) -> dict[str, Array]:
-    """Actions that environments can be given: one agent gone astray is stopped by its own losses, not the others."""
-    np.nan_to_num(actions["actions_executed"], copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
-    return actions
+def _finite(actions: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Replace non-finite actions: an agent that has diverged is stopped by its own losses, and the others go on."""
+    executed = torch.nan_to_num(actions["actions_executed"], nan=0.0, posinf=1.0, neginf=-1.0)
+    return {**actions, "actions_executed": executed}

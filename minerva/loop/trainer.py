@@ -7,16 +7,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.data.replay import Replay
+from minerva.envs.engine import Engine, Episode
+from minerva.envs.engines.registry import EngineName, make_engine
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, Episode, VectorEnv, make_vector
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
-from minerva.loop.remote import RemoteCollector
+from minerva.loop.collector import Collector, LocalCollector
 from minerva.metrics import Health
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
@@ -30,7 +32,8 @@ class Trainer(ABC):
     """A loop around an agent and its environments."""
 
     algo: ClassVar[str]
-    envs: VectorEnv
+    envs: Any
+    """What is acted in: an `Engine`, or what stands for the environments of remote workers."""
     agent: Any
     config: Any
     health: Health | None = None
@@ -41,10 +44,10 @@ class Trainer(ABC):
         seed: int,
         device: str,
         config: Any,
-        engine: EngineName | VectorEnv,
+        engine: EngineName | Engine | Collector,
         ranks: Ranks = SINGLE,
     ) -> None:
-        """`engine` steps the environments; given as environments, they are shared with others of a population.
+        """`engine` steps the environments: its name, an engine, or a collector.
 
         `processes` learn as one: `config` is that of all, of which each has its share.
         """
@@ -54,7 +57,8 @@ class Trainer(ABC):
         self.device = usable_device(device)
         self.ranks = ranks
         self.num_envs: int = self.share.num_envs
-        self.envs = engine if isinstance(engine, VectorEnv) else make_vector(env, self.num_envs, engine)
+        self.collector = self._collector(engine)
+        self.envs = self.collector.envs
         self.episodes: list[Episode] = []
         """Those that ended since the last report."""
 
@@ -68,23 +72,30 @@ class Trainer(ABC):
         self.check(total_steps)
         if self.ranks.count > 1:
             return self._train_as_one(total_steps, Path(out_dir), how)
-        actors = len(self.envs.workers) if isinstance(self.envs, RemoteCollector) else 0
-        run = Run(self, total_steps, Path(out_dir), how, actors=actors)
+        run = Run(self, total_steps, Path(out_dir), how, actors=self.collector.workers_count)
         with run:
             if not run.already_finished:
-                self.loop([self], self.envs, RunGroup([run]))
+                self.loop([self], self.collector, RunGroup([run]))
         return run.result()
 
     def _train_as_one(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
         """The same as one of several processes."""
 
         def loop(runs: RunGroup) -> None:
-            self.loop([self], self.envs, runs)
+            self.loop([self], self.collector, runs)
 
         if self.ranks.rank > 0:
             return follow(FollowerRuns(self, total_steps, settings, self.ranks), self.ranks, loop)
         led: Any = RankZeroTrainer(self, self.ranks)
         return lead(Run(led, total_steps, out_dir, settings, processes=self.ranks.count), self.ranks, loop)
+
+    def _collector(self, engine: EngineName | Engine | Collector) -> Collector:
+        """Return what was given as a collector, or one around the engine of that name or object."""
+        if isinstance(engine, Collector):
+            return engine
+        if not isinstance(engine, Engine):
+            engine = make_engine(self.env, self.num_envs, engine, device=self.device)
+        return LocalCollector(engine)
 
     @property
     def share(self) -> Any:
@@ -118,10 +129,10 @@ class Trainer(ABC):
 
     @classmethod
     @abstractmethod
-    def loop(cls, trainers: Sequence[Self], envs: VectorEnv, runs: RunGroup) -> None:
+    def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
         """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
 
-        `envs` holds the environments of each trainer in turn.
+        `collector` acts in the environments of each trainer in turn.
         """
 
     @abstractmethod
@@ -131,22 +142,22 @@ class Trainer(ABC):
     def state_dict(self) -> Tree:
         """Everything training needs to go on: of all algorithms agent, simulators and episodes under way."""
         episodes = [list(episode) for episode in self.episodes]
-        return {"agent": self.agent.state_dict(), "envs": _tensors(self.envs.state_dict()), "episodes": episodes}
+        return {"agent": self.agent.state_dict(), "envs": self.envs.state_dict(), "episodes": episodes}
 
     def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`; why the environments have to `start` anew, or nothing."""
         self.agent.load_state_dict(state["agent"])
         self.episodes = [Episode(*episode) for episode in state["episodes"]]
-        return self.envs.load_state_dict(_arrays(state["envs"]))
+        return self.envs.load_state_dict(state["envs"])
 
     def init_from(self, path: str | Path) -> None:
         """Start from the policy of a checkpoint of the same algorithm and environment."""
         checkpoint = load_checkpoint(find_checkpoint(Path(path)))
-        mine = {"algo": self.algo, "env": env_name(self.env), **self.policy_shape()}
-        for name in ("algo", "env", "obs_dim", "act_dim"):
-            if checkpoint.about[name] != mine[name]:
+        mine = {"algo": self.algo, "env": env_name(self.env), **self.specs()}
+        for name, value in mine.items():
+            if checkpoint.about[name] != value:
                 raise CheckpointError(
-                    f"{path} was made with {name} {checkpoint.about[name]}, and this run has {mine[name]}: "
+                    f"{path} was made with {name} {checkpoint.about[name]}, and this run has {value}: "
                     "give a checkpoint of the same algorithm and environment."
                 )
         try:
@@ -159,14 +170,14 @@ class Trainer(ABC):
                 "give the settings that it was made with."
             ) from None
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        """The deterministic policy, in [-1, 1]."""
-        actions: np.ndarray = self.agent.policy_action(obs).cpu().numpy()
+    def greedy(self, obs: Tensor) -> Tensor:
+        """Return the deterministic policy's actions in [-1, 1], on the device of the observations."""
+        actions: Tensor = self.agent.policy_action(obs).to(obs.device)
         return actions
 
     def make_evaluator(self, episodes: int) -> Evaluator:
         """Environments of their own, seeded apart from training's."""
-        return Evaluator(self.env, episodes, self.seed, self.envs.engine)
+        return Evaluator(self.env, episodes, self.seed, self.envs.name)
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
@@ -175,19 +186,19 @@ class Trainer(ABC):
             "env": env_name(self.env),
             "seed": self.seed,
             "device": str(self.device),
-            "engine": self.envs.engine,
+            "engine": self.envs.name,
             "hyperparameters": self.config.to_dict(),
         }
 
-    def policy_shape(self) -> dict[str, Any]:
-        """Dimensions and action bounds, so that the policy can be rebuilt without the environment."""
-        low, high = self.envs.action_low.tolist(), self.envs.action_high.tolist()
-        return {
-            "obs_dim": self.envs.obs_dim,
-            "act_dim": self.envs.act_dim,
-            "action_low": low,
-            "action_high": high,
-        }
+    @property
+    def resumes_exactly(self) -> bool:
+        """Whether its simulators can be saved in mid-episode."""
+        exact: bool = self.envs.resumes_exactly
+        return exact
+
+    def specs(self) -> dict[str, Any]:
+        """Return what is observed and how it is acted on, so that the policy can be rebuilt without the environment."""
+        return {"observation": self.envs.observation.to_dict(), "action": self.envs.action.to_dict()}
 
     def env_seeds(self, step: int) -> list[int]:
         """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
@@ -212,24 +223,6 @@ def taken_episodes(trainers: Sequence[Trainer]) -> list[list[Episode]]:
     for trainer in trainers:
         trainer.episodes = []
     return taken
-
-
-def _tensors(value: Any) -> Any:
-    """The same tree with tensors for arrays, as checkpoints hold them."""
-    if isinstance(value, dict):
-        return {name: _tensors(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_tensors(part) for part in value]
-    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
-
-
-def _arrays(value: Any) -> Any:
-    """The inverse of `_tensors`."""
-    if isinstance(value, dict):
-        return {name: _arrays(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_arrays(part) for part in value]
-    return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
 def usable_device(device: str) -> torch.device:

@@ -19,8 +19,11 @@ from torch import Tensor
 from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
+from minerva.spec import ActionSpec, ObservationSpec
 
-FORMAT = 2
+FORMAT = 3
+POLICY_FORMAT = 2
+"""The oldest format whose policies can still be loaded, although its runs cannot be resumed."""
 KEY, DIGEST = "minerva", "sha256"
 TENSOR = "__tensor__"
 
@@ -88,8 +91,8 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
         ) from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} was not written by Minerva: give a checkpoint from a run's folder.")
-    if content.get("format") != FORMAT:
-        found = content.get("format")
+    found = content.get("format")
+    if found not in (POLICY_FORMAT, FORMAT):
         raise CheckpointError(f"{path} has checkpoint format {found}, and this Minerva reads {FORMAT}: update Minerva.")
     if metadata.get(DIGEST) != _digest(metadata[KEY], tensors):
         raise CheckpointError(
@@ -97,6 +100,8 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
         )
     try:
         about, state = content["about"], _join(content["state"], tensors)
+        if found == POLICY_FORMAT:
+            about |= _specs_of_format_2(about)
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path} lacks {error}: give a checkpoint that Minerva wrote.") from None
     if not isinstance(about, dict) or not isinstance(state, dict):
@@ -137,6 +142,16 @@ def _tensors(tree: Tree) -> Iterator[tuple[str, Tensor]]:
             yield name, value
         elif isinstance(value, dict):
             yield from ((f"{name}/{inner}", tensor) for inner, tensor in _tensors(value))
+
+
+def _specs_of_format_2(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint of format 2 knew of observations and actions, as specs."""
+    action = ActionSpec.continuous(about["action_low"], about["action_high"])
+    return {
+        "format": POLICY_FORMAT,
+        "observation": ObservationSpec.of(about["obs_dim"]).to_dict(),
+        "action": action.to_dict(),
+    }
 
 
 def _refuse_giant_header(path: Path) -> None:

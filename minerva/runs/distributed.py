@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from minerva.compute.ranks import Ranks
 from minerva.compute.seeding import global_generators, set_global_generators
-from minerva.compute.tree import Tree
-from minerva.envs.vector import Episode
+from minerva.compute.tree import Tree, mapped
+from minerva.envs.engine import Episode
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.run_group import RunGroup
 from minerva.runs.signals import ignored_signals
-from minerva.runs.store import Rows
+from minerva.runs.store import ReplayRows
 from minerva.runs.trainable import Trainable
 
 BEGIN: Final = "begin"
@@ -63,21 +62,21 @@ class RankZeroTrainer:
 class ShardedReplay:
     """The replays of all processes as one whose rows have all environments."""
 
-    def __init__(self, rows: Rows, everywhere: Callable[..., Any]) -> None:
+    def __init__(self, rows: ReplayRows, everywhere: Callable[..., Any]) -> None:
         self.steps, self.written = rows.steps, rows.written
         self._all = everywhere
 
-    def since(self, first: int) -> Tensor:
-        """See `Rows`."""
-        rows: Tensor = self._all("since", first)
+    def since(self, first: int) -> Tree:
+        """Return the rows of all ranks from number `first` on."""
+        rows: Tree = self._all("since", first)
         return rows
 
-    def put(self, first: int, rows: Tensor) -> None:
-        """See `Rows`."""
+    def put(self, first: int, rows: Tree) -> None:
+        """Let each rank take back its share of rows that `since` gave."""
         self._all("put", first, rows)
 
-    def hold(self, rows: Tensor) -> None:
-        """See `Rows`."""
+    def hold(self, rows: Tree) -> None:
+        """Let each rank hold its share of these rows and no others."""
         self._all("hold", rows)
 
 
@@ -93,16 +92,19 @@ def done(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any) -> Any:
     rows = trainer.rows
     assert rows is not None  # `ShardedReplay` asks for these
     if name == "since":
-        return ranks.all_gathered(rows.since(*arguments), 1)
+        return mapped(lambda part: ranks.all_gathered(part, 1), rows.since(*arguments))
     *before, whole = arguments
-    return getattr(rows, name)(*before, ranks.local_shard(whole, 1))
+    return getattr(rows, name)(*before, mapped(lambda part: ranks.local_shard(part, 1), whole))
 
 
 # --- the state of all environments --------------------------------------------------------------------------------
 
 AXES = {"envs": 0, "reward_norm": 0, "rollout": 1}
 """The axis of the environments in the parts of a trainer's state that have one."""
-DIVIDED = {"obs", "returns", "lengths", "running", "actions_raw", "next_obs", "rewards", "terminated", "ended", "noise"}
+DIVIDED = {
+    *("obs", "returns", "lengths", "running", "noise"),
+    *("actions_raw", "next_obs", "rewards", "terminated", "truncated"),
+}
 """Their tensors along it."""
 
 

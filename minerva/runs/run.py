@@ -16,9 +16,9 @@ from rich.console import Console
 
 from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precision
 from minerva.compute.seeding import global_generators, set_global_generators
-from minerva.compute.tree import Tree
+from minerva.compute.tree import Tree, mapped
 from minerva.config import checked
-from minerva.envs.vector import Episode
+from minerva.envs.engine import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import EvaluationInterruptedError
 from minerva.runs import files
@@ -198,8 +198,9 @@ class Run:
             )
         if existing is None or not self.store.exists():
             self.folder.create(self.config)
-            if self.config.get("engine") == "envpool" and self.number == 0:  # said once for all
-                self._say("EnvPool cannot be stopped in mid-episode: if this run is resumed, it begins new episodes.")
+            if not self.trainer.resumes_exactly and self.number == 0:  # said once for all
+                name = self.config.get("engine")
+                self._say(f"{name} cannot be saved in mid-episode: if this run is resumed, it begins new episodes.")
             self.trainer.start(0)
         else:
             self._take_over()
@@ -208,6 +209,10 @@ class Run:
         """Load the newest checkpoint and say how exactly the run goes on."""
         found = self.store.newest(self.begin_at)
         path, checkpoint = found.path, found.checkpoint
+        if "format" in checkpoint.about:
+            raise CheckpointError(
+                f"{path} was written by an earlier Minerva: its policy can be used, not its run resumed."
+            )
         try:
             obstacle = self._load(checkpoint.state, found)
             self.already_finished, made_with = checkpoint.about["finished"] is True, checkpoint.about["versions"]
@@ -236,7 +241,7 @@ class Run:
         obstacle = self.trainer.load_state_dict(state["trainer"])
         rows = self.trainer.rows
         if rows is not None and found.lost:
-            rows.hold(torch.cat([part for _, part in found.rows]))
+            rows.hold(mapped(lambda *parts: torch.cat(parts), *(part for _, part in found.rows)))
         elif rows is not None:
             for first, part in found.rows:
                 rows.put(first, part)
@@ -378,7 +383,7 @@ class Run:
         self.took = self._saved_at - began
 
     def _checkpoint(self, finished: bool) -> Checkpoint:
-        about = {**self.config, **self.trainer.policy_shape(), "step": self.step, "finished": finished}
+        about = {**self.config, **self.trainer.specs(), "step": self.step, "finished": finished}
         about |= {"return": self.returns.get("after"), "versions": self._versions}
         progress = {"step": self.step, "evaluated": self._evaluated, "pending": self._pending}
         kept = {"returns": dict(self.returns), "logs": self._writer.lengths(), "generators": global_generators()}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from minerva.envs.vector import Episode
+from minerva.envs.engine import Episode
 from minerva.errors import TrainingError
 from minerva.runs.run import Run, save_is_due
 

@@ -9,8 +9,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from torch import Tensor
-
+from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, non_finite, read_checkpoint, save_checkpoint
@@ -21,19 +20,19 @@ logger = logging.getLogger("minerva")
 SEGMENTS = "replay_segments"
 
 
-class Rows(Protocol):
+class ReplayRows(Protocol):
     """A replay as the store sees it: numbered rows, of which the newest `steps` are kept."""
 
     steps: int
     written: int
 
-    def since(self, first: int) -> Tensor:
-        """The rows from number `first` on."""
+    def since(self, first: int) -> Tree:
+        """Return the rows from number `first` on, as tensors by dtype."""
 
-    def put(self, first: int, rows: Tensor) -> None:
+    def put(self, first: int, rows: Tree) -> None:
         """Take back rows that `since` gave."""
 
-    def hold(self, rows: Tensor) -> None:
+    def hold(self, rows: Tree) -> None:
         """Hold these rows and no others."""
 
 
@@ -50,7 +49,7 @@ class Found(NamedTuple):
 
     path: Path
     checkpoint: Checkpoint
-    rows: list[tuple[int, Tensor]]
+    rows: list[tuple[int, Tree]]
     segments: list[Segment]
     """The files of these rows; none if the rows before them could not be read, for then they are numbered anew."""
 
@@ -68,7 +67,7 @@ class CheckpointStore:
         self._segments: list[Segment] = []  # of the last good checkpoint
         self._last_is_good = True
 
-    def save(self, checkpoint: Checkpoint, rows: Rows | None = None, best: bool = False) -> None:
+    def save(self, checkpoint: Checkpoint, rows: ReplayRows | None = None, best: bool = False) -> None:
         """Make this the last checkpoint, and the last one the previous. If it is the `best`, that comes first.
 
         A kill in between leaves a run that evaluates again, and finds again that it is the best.
@@ -127,7 +126,7 @@ class CheckpointStore:
             segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
         except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{path} is not the last checkpoint of a run: give a run's folder.") from None
-        rows: list[tuple[int, Tensor]] = []
+        rows: list[tuple[int, Tree]] = []
         for segment in segments:
             try:
                 rows.append((segment.first, self._read_rows(segment, path)))
@@ -137,17 +136,17 @@ class CheckpointStore:
                 rows = []
         return Found(path, checkpoint, rows, segments if whole else [])
 
-    def _read_rows(self, segment: Segment, path: Path) -> Tensor:
+    def _read_rows(self, segment: Segment, path: Path) -> Tree:
         """A segment's rows. Its name is made from numbers: nothing in a checkpoint can lead out of the folder."""
         (_, state), digest = read_checkpoint(self._path(segment))
-        if digest != segment.digest or not isinstance(state.get("rows"), Tensor):
+        if digest != segment.digest or not isinstance(state.get("rows"), dict):
             raise CheckpointError(
                 f"{self._path(segment)} is not what {path.name} was saved with: it was changed since."
             )
-        rows: Tensor = state["rows"]
+        rows: Tree = state["rows"]
         return rows
 
-    def _with_new_rows(self, rows: Rows) -> list[Segment]:
+    def _with_new_rows(self, rows: ReplayRows) -> list[Segment]:
         """The segments that hold the replay's window; what none of them holds yet is written."""
         oldest = max(rows.written - rows.steps, 0)
         known = [segment for segment in self._segments if segment.end > oldest]

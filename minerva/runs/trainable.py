@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-import numpy as np
+from torch import Tensor
 
 from minerva.compute.tree import Tree
 from minerva.evaluation import Evaluator
 from minerva.runs.status import RunStatus
-from minerva.runs.store import Rows
+from minerva.runs.store import ReplayRows
 
 
 class Trainable(Protocol):
@@ -18,16 +18,20 @@ class Trainable(Protocol):
     def algo(self) -> str:
         """The algorithm's name."""
 
+    @property
+    def resumes_exactly(self) -> bool:
+        """Whether its simulators can be saved in mid-episode."""
+
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
 
-    def policy_shape(self) -> dict[str, Any]:
-        """Dimensions and action bounds, so that the policy can be rebuilt without the environment."""
+    def specs(self) -> dict[str, Any]:
+        """Return what is observed and how it is acted on, so that the policy can be rebuilt without the environment."""
 
     def make_evaluator(self, episodes: int) -> Evaluator:
         """Environments for evaluation."""
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
+    def greedy(self, obs: Tensor) -> Tensor:
         """The deterministic policy."""
 
     def state_dict(self) -> Tree:
@@ -40,7 +44,7 @@ class Trainable(Protocol):
         """Begin new episodes everywhere, at the start of a run or where they could not be restored."""
 
     @property
-    def rows(self) -> Rows | None:
+    def rows(self) -> ReplayRows | None:
         """A replay, whose rows are saved apart from the state."""
 
     def glance(

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collecting import collect, make_rollout
 from probe_envs import Counter, Ending, Listener, Makes, keep_what_is_learned, rows
 from torch import Tensor
 
 from minerva.compute.tree import Tree
-from minerva.data.rollout import Rollout
-from minerva.envs.vector import Episode, make_vector
-from minerva.loop.on_policy import collect
+from minerva.data.rollout import RolloutWriter
+from minerva.envs.engine import Episode
+from minerva.envs.engines.registry import make_engine
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.trainer import PPOTrainer
@@ -48,10 +49,10 @@ class Reciting(PPOAgent):
 
 def collected(counters: Makes[Counter], num_envs: int, rollouts: int) -> tuple[dict[str, Tensor], list[Episode]]:
     """Rollouts one after another into the same storage, joined along time."""
-    envs = make_vector(counters, num_envs)
+    envs = make_engine(counters, num_envs)
     envs.reset(list(range(num_envs)))
-    storage = Rollout(STEPS, num_envs, envs.obs_dim, envs.act_dim, CPU)
-    stack = Stack([Reciting(envs.obs_dim, envs.act_dim)], "off", 0)
+    storage = make_rollout(STEPS, num_envs, envs.observation.size, envs.action.size)
+    stack = Stack([Reciting(envs.observation.size, envs.action.size)], "off", 0)
     parts: list[dict[str, Tensor]] = []
     episodes: list[Episode] = []
     for _ in range(rollouts):
@@ -102,9 +103,9 @@ def test_the_environment_hears_what_is_executed_not_what_is_kept() -> None:
             return {"actions_raw": actions, "actions_executed": actions / 4}
 
     listeners = Makes(lambda number: Listener())
-    envs = make_vector(listeners, 1)
+    envs = make_engine(listeners, 1)
     envs.reset([0])
-    storage = Rollout(STEPS, 1, 1, 1, CPU)
+    storage = make_rollout(STEPS, 1, 1, 1)
     collect(envs, Stack([Wild(1, 1)], "off", 0), [storage])
     assert torch.equal(storage.tensors()["actions_raw"], torch.full((STEPS, 1, 1), 3.0))
     np.testing.assert_array_equal(listeners.made[0].heard, np.full((STEPS, 1), 0.75))
@@ -136,17 +137,20 @@ def test_a_rollout_that_was_begun_goes_on_with_its_noise_wherever_it_was_stopped
     def draw(shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randn(*shape, 2, generator=source)
 
-    begun, loaded = (Rollout(3, 1, 4, 2, torch.device("cpu")) for _ in range(2))
+    begun, loaded = (make_rollout(3, 1, 4, 2) for _ in range(2))
     begun.begin(draw)
-    row = np.ones((1, 4)), np.ones((1, 2)), np.ones((1, 4)), np.ones(1), np.zeros(1, bool), np.zeros(1, bool)
+    flag = torch.zeros(1, dtype=torch.bool)
+    row = {"obs": torch.ones(1, 4), "next_obs": torch.ones(1, 4), "actions_raw": torch.ones(1, 2)}
+    row |= {"rewards": torch.ones(1), "terminated": flag, "truncated": flag}
+    writer = RolloutWriter([begun], begun.state)
     for _ in range(filled):
-        begun.write(*row)
+        writer.add(row)
     loaded.load_state_dict(begun.state_dict())
     loaded.begin(draw)
     assert loaded.filled == filled
     assert torch.equal(loaded.noise, begun.noise)
     for _ in range(3 - filled):
-        begun.write(*row)
+        writer.add(row)
     assert begun.state_dict()["noise"] is None, "a full rollout's noise is used up"
     before = begun.noise
     begun.begin(draw)

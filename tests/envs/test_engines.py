@@ -18,7 +18,7 @@ from probe_envs import Endless
 import minerva
 from minerva.cli.main import main
 from minerva.envs.engines import envpool as engine
-from minerva.envs.vector import make_vector
+from minerva.envs.engines.registry import make_engine
 from minerva.errors import ConfigError, EnvError, RunError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.trainers.mpo.trainer import MPOTrainer
@@ -40,13 +40,13 @@ def without_envpool(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_envpool
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "HalfCheetah-v5", "dm_control/ball_in_cup/catch"])
 def test_auto_is_envpool_where_it_has_the_task(env_id: str) -> None:
-    assert make_vector(env_id, 2).engine == "envpool"
+    assert make_engine(env_id, 2).name == "envpool"
 
 
 @pytest.mark.usefixtures("without_envpool")
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "HalfCheetah-v5"])
 def test_auto_is_gymnasium_without_envpool(env_id: str) -> None:
-    assert make_vector(env_id, 2).engine == "gymnasium"
+    assert make_engine(env_id, 2).name == "gymnasium"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_auto_is_gymnasium_without_envpool(env_id: str) -> None:
     ids=["callable", "instance", "own id", "another task of the same name"],
 )
 def test_auto_is_gymnasium_for_what_envpool_does_not_have(env: Any) -> None:
-    assert make_vector(env, 2).engine == "gymnasium"
+    assert make_engine(env, 2).name == "gymnasium"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_asking_for_envpool_where_it_cannot_be_is_refused(env: Any, reason: str)
     if isinstance(env, str) and env == "dm_control/cheetah/fly":
         pytest.importorskip("envpool")
     with pytest.raises(EnvError, match=f"{reason}. The engine gymnasium steps everything"):
-        make_vector(env, 1, "envpool")
+        make_engine(env, 1, "envpool")
 
 
 @pytest.mark.usefixtures("without_envpool")
@@ -87,14 +87,14 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         raise ImportError("libEGL.so.1: cannot open shared object file")
 
     monkeypatch.setattr(engine, "_envpool", fail)
-    assert make_vector("Pendulum-v1", 1).engine == "gymnasium"
+    assert make_engine("Pendulum-v1", 1).name == "gymnasium"
     with pytest.raises(EnvError, match=r"cannot be loaded \(libEGL.so.1.*\): on Debian, apt-get install libegl1"):
-        make_vector("Pendulum-v1", 1, "envpool")
+        make_engine("Pendulum-v1", 1, "envpool")
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="engine is 'brax': it must be one of auto, gymnasium, envpool"):
-        make_vector("Pendulum-v1", 1, "brax")  # type: ignore[arg-type]
+        make_engine("Pendulum-v1", 1, "brax")  # type: ignore[arg-type]
 
 
 def test_importing_envpool_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ TINY = {**tiny_runs.PPO, "seed": 0}
 @pytest.mark.parametrize("name", ["gymnasium", "envpool"])
 def test_every_trainer_takes_an_engine_for_training_and_evaluation(trainer: Any, name: Any) -> None:
     made = trainer("Pendulum-v1", engine=name)
-    assert (made.envs.engine, made.make_evaluator(2).envs.engine, made.describe()["engine"]) == (name, name, name)
+    assert (made.envs.name, made.make_evaluator(2).envs.name, made.describe()["engine"]) == (name, name, name)
 
 
 @needs_envpool
@@ -147,7 +147,7 @@ def interrupted(folder: Path, name: Any) -> None:
 def test_a_run_goes_on_with_its_engine_and_other_episodes(tmp_path: Path) -> None:
     interrupted(tmp_path, "envpool")
     trainer = PPOTrainer("Pendulum-v1", engine="envpool", **TINY)
-    first = trainer.envs.reset([0, 1]).copy()
+    first = trainer.envs.reset([0, 1]).clone()
     seen: list[np.ndarray] = []
     reset = trainer.envs.reset
     trainer.envs.reset = lambda seeds: seen.append(reset(seeds)) or seen[0]  # type: ignore[method-assign, func-returns-value]
@@ -183,4 +183,4 @@ def test_a_run_whose_engine_is_gone_can_be_evaluated_but_not_resumed(
     assert "EnvPool is not installed: pip install -e '.[envpool]'" in " ".join(capsys.readouterr().err.split())
     with caplog.at_level(logging.WARNING, "minerva"):
         assert len(minerva.evaluate(tmp_path, episodes=2).returns) == 2
-    assert "Trained with EnvPool and evaluated with gymnasium" in caplog.text
+    assert "Trained with envpool and evaluated with gymnasium" in caplog.text

@@ -18,12 +18,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from collecting import drawn
 from scipy.stats import ks_2samp
 
+from minerva.envs.engine import Engine
 from minerva.envs.engines import envpool as engine
 from minerva.envs.engines.envpool import GYMNASIUM_TASKS, IN_NAME_ONLY, EnvPoolEngine
+from minerva.envs.engines.registry import make_engine
 from minerva.envs.ids import known_ids
-from minerva.envs.vector import VectorEnv, make_vector
 
 envpool = pytest.importorskip("envpool")
 
@@ -45,16 +48,16 @@ def pool(env_id: str, seeds: list[int], **options: Any) -> Any:
 )
 def test_every_row_is_one_of_envpools_own_without_its_reset_rows(env_id: str, steps: int, flag: str) -> None:
     """Each environment alone in a pool that resets by itself, which costs it one more step an episode."""
-    envs, singles = make_vector(env_id, 3, "envpool"), [pool(env_id, [seed]) for seed in (4, 9, 2)]
+    envs, singles = make_engine(env_id, 3, "envpool"), [pool(env_id, [seed]) for seed in (4, 9, 2)]
     envs.reset([4, 9, 2])
     now = [flat(single.reset()[0], env_id) for single in singles]
     draw, ends = np.random.default_rng(0), 0
     for _ in range(steps):
         np.testing.assert_array_equal(envs.obs, np.float32(now))
-        actions = draw.uniform(-1, 1, (3, envs.act_dim))
-        step = envs.step(actions)
+        actions = draw.uniform(-1, 1, (3, envs.action.size))
+        step = envs.step(torch.from_numpy(actions))
         for i, single in enumerate(singles):
-            action = actions[i : i + 1] * envs.action_high
+            action = actions[i : i + 1] * envs.action.bounds[1]
             obs, reward, terminated, truncated, _ = single.step(action)
             np.testing.assert_array_equal(step.next_obs[i], np.float32(flat(obs, env_id)))
             assert (step.rewards[i], step.terminated[i], step.truncated[i]) == (reward, terminated, truncated)
@@ -69,14 +72,15 @@ def flat(obs: Any, env_id: str) -> Array:
 
 
 def test_episodes_are_the_sums_of_their_rows() -> None:
-    envs = make_vector("Hopper-v5", 4, "envpool")
+    envs = make_engine("Hopper-v5", 4, "envpool")
     envs.reset([0, 1, 2, 3])
     draw, sums, lengths, seen = np.random.default_rng(1), np.zeros(4), np.zeros(4, int), 0
     for _ in range(200):
-        step = envs.step(draw.uniform(-1, 1, (4, 3)))
-        sums, lengths, seen = sums + step.rewards, lengths + 1, seen + len(step.episodes)
-        assert [episode.env for episode in step.episodes] == list(np.flatnonzero(step.terminated | step.truncated))
-        for env, total, length in step.episodes:
+        step = envs.step(drawn(draw, envs))
+        episodes = envs.take_episodes()
+        sums, lengths, seen = sums + step.rewards.numpy(), lengths + 1, seen + len(episodes)
+        assert [episode.env for episode in episodes] == list(np.flatnonzero(step.terminated | step.truncated))
+        for env, total, length in episodes:
             assert (total, length) == (pytest.approx(sums[env]), lengths[env])
             sums[env], lengths[env] = 0, 0
     assert seen > 10
@@ -84,14 +88,14 @@ def test_episodes_are_the_sums_of_their_rows() -> None:
 
 def fallen(limit: int) -> tuple[int, bool, bool]:
     """Length and flags of a Hopper's first episode under a constant action, with a time limit."""
-    stepper = EnvPoolEngine("Hopper-v5", 1)
-    stepper._limit = limit
-    envs = VectorEnv(stepper, "Hopper-v5")
+    envs = EnvPoolEngine("Hopper-v5", 1)
+    envs._limit = limit
     envs.reset([3])
     while True:
-        step = envs.step(np.ones((1, 3)))
-        if step.episodes:
-            return step.episodes[0].length, bool(step.terminated[0]), bool(step.truncated[0])
+        step = envs.step(torch.ones((1, 3)))
+        episodes = envs.take_episodes()
+        if episodes:
+            return episodes[0].length, bool(step.terminated[0]), bool(step.truncated[0])
 
 
 def test_a_fall_in_the_last_step_is_a_termination_and_a_time_limit() -> None:
@@ -103,47 +107,48 @@ def test_a_fall_in_the_last_step_is_a_termination_and_a_time_limit() -> None:
 
 
 def test_rows_that_were_handed_out_do_not_change_later() -> None:
-    envs = make_vector("Pendulum-v1", 2, "envpool")
+    envs = make_engine("Pendulum-v1", 2, "envpool")
     first = envs.reset([0, 1])
-    step = envs.step(np.zeros((2, 1)))
-    kept = [np.copy(array) for array in (first, *step[:4])]
+    step = envs.step(torch.zeros((2, 1)))
+    kept = [array.clone() for array in (first, *step)]
     for _ in range(250):
-        envs.step(np.ones((2, 1)))
-    for array, before in zip((first, *step[:4]), kept, strict=True):
+        envs.step(torch.ones((2, 1)))
+    for array, before in zip((first, *step), kept, strict=True):
         np.testing.assert_array_equal(array, before)
 
 
 def test_rows_have_gymnasiums_types() -> None:
     for name in ("gymnasium", "envpool"):
-        envs = make_vector("HalfCheetah-v5", 2, name)  # type: ignore[arg-type]
+        envs = make_engine("HalfCheetah-v5", 2, name)  # type: ignore[arg-type]
         envs.reset([0, 1])
-        step = envs.step(np.zeros((2, 6), np.float32))
-        assert [array.dtype for array in (envs.obs, *step[:4])] == [np.float32] * 2 + [np.float64] + [np.bool_] * 2
+        step = envs.step(torch.zeros((2, 6)))
+        kinds = [torch.float32] * 2 + [torch.float64] + [torch.bool] * 2
+        assert [tensor.dtype for tensor in (envs.obs, *step)] == kinds
 
 
 def test_each_half_of_a_step_follows_the_other() -> None:
-    envs = make_vector("Pendulum-v1", 2, "envpool")
+    envs = make_engine("Pendulum-v1", 2, "envpool")
     envs.reset([0, 1])
-    envs.send(np.ones((2, 1)))
+    envs.send(torch.ones((2, 1)))
     halves = envs.recv()
     envs.reset([0, 1])
-    whole = envs.step(np.ones((2, 1)))
+    whole = envs.step(torch.ones((2, 1)))
     np.testing.assert_array_equal(halves.next_obs, whole.next_obs)
 
 
 # --- seeds --------------------------------------------------------------------------------------------------------
 
 
-def rolled(envs: VectorEnv, seeds: list[int], steps: int = 230) -> Array:
+def rolled(envs: Engine, seeds: list[int], steps: int = 230) -> Array:
     draw = np.random.default_rng(0)
     seen = [envs.reset(seeds)]
-    seen += [envs.step(draw.uniform(-1, 1, (len(seeds), envs.act_dim))).next_obs for _ in range(steps)]
+    seen += [envs.step(drawn(draw, envs)).next_obs for _ in range(steps)]
     return np.stack(seen)
 
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "dm_control/cartpole/swingup"])
 def test_seeds_are_episodes_however_often_they_are_asked_for(env_id: str) -> None:
-    envs = make_vector(env_id, 2, "envpool")
+    envs = make_engine(env_id, 2, "envpool")
     first, again, other = (rolled(envs, seeds) for seeds in ([3, 4], [3, 4], [4, 2**32 - 1]))
     np.testing.assert_array_equal(first, again)
     np.testing.assert_array_equal(first[0, 1], other[0, 0])  # a seed is its own, whichever environment has it
@@ -213,19 +218,19 @@ GYMNASIUM_STATES: dict[str, Callable[..., State]] = {
 }
 
 
-def assert_same_steps(theirs: VectorEnv, ours: VectorEnv, steps: int, rtol: float) -> None:
+def assert_same_steps(theirs: Engine, ours: Engine, steps: int, rtol: float) -> None:
     """Step both from where they stand with the same actions: everything agrees, and something happens."""
-    draw, start = np.random.default_rng(0), ours.obs.copy()
+    draw, start = np.random.default_rng(0), ours.obs.clone()
     for _ in range(steps):
-        actions = draw.uniform(-1, 1, (1, ours.act_dim)).astype(np.float32)
+        actions = drawn(draw, ours).float()
         expected, step = theirs.step(actions), ours.step(actions)
-        scale = np.abs(expected.next_obs).max()
+        scale = np.abs(expected.next_obs.numpy()).max()
         np.testing.assert_allclose(step.next_obs, expected.next_obs, rtol=0, atol=rtol * scale)
         np.testing.assert_allclose(step.rewards, expected.rewards, rtol=rtol, atol=1e-5)
         np.testing.assert_array_equal(step.terminated, expected.terminated)
         if step.terminated[0]:
             break
-    assert np.abs(step.next_obs - start).max() > 1e-3
+    assert (step.next_obs - start).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("env_id", GYMNASIUM_STATES)
@@ -233,10 +238,10 @@ def test_gymnasiums_simulator_follows_from_the_same_state(env_id: str) -> None:
     import mujoco
 
     obs, info = pool(env_id, [1]).reset()
-    theirs, ours = (make_vector(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
+    theirs, ours = (make_engine(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
     theirs.reset([0])
     ours.reset([1])
-    env: Any = theirs._engine.envs[0].unwrapped  # type: ignore[attr-defined]
+    env: Any = theirs.envs[0].unwrapped  # type: ignore[attr-defined]
     position, velocity = GYMNASIUM_STATES[env_id](obs[0], info)
     mujoco.mj_resetData(env.model, env.data)
     env.set_state(np.array(position), np.array(velocity))
@@ -255,10 +260,10 @@ def test_gymnasiums_simulator_follows_from_the_same_state(env_id: str) -> None:
 )
 def test_classic_control_follows_from_the_same_state(env_id: str, state: Callable[[Array], Any]) -> None:
     obs, _ = pool(env_id, [1]).reset()
-    theirs, ours = (make_vector(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
+    theirs, ours = (make_engine(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
     theirs.reset([0])
     ours.reset([1])
-    theirs._engine.envs[0].unwrapped.state = np.array(state(obs[0]))  # type: ignore[attr-defined]
+    theirs.envs[0].unwrapped.state = np.array(state(obs[0]))  # type: ignore[attr-defined]
     assert_same_steps(theirs, ours, 20, rtol=1e-5)
 
 
@@ -309,10 +314,10 @@ SUITE_STATES: dict[str, Callable[[dict[str, Any]], State]] = {
 def test_dm_control_follows_from_the_same_state(task: str) -> None:
     env_id = f"dm_control/{task}"
     obs = {name: entry[0] for name, entry in pool(env_id, [5]).reset()[0].items()}
-    theirs, ours = (make_vector(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
+    theirs, ours = (make_engine(env_id, 1, name) for name in ("gymnasium", "envpool"))  # type: ignore[arg-type]
     theirs.reset([0])
     ours.reset([5])
-    physics = theirs._engine.envs[0].unwrapped._env.physics  # type: ignore[attr-defined]
+    physics = theirs.envs[0].unwrapped._env.physics  # type: ignore[attr-defined]
     with physics.reset_context():
         physics.data.qpos[:], physics.data.qvel[:] = SUITE_STATES[task](obs)
     assert_same_steps(theirs, ours, 20, rtol=1e-6)
@@ -320,14 +325,14 @@ def test_dm_control_follows_from_the_same_state(task: str) -> None:
 
 def first_and_later(env_id: str, name: Any, resets: int, steps: int) -> tuple[Array, Array, Array]:
     """Observations after a reset, observations after some random actions, and the rewards on the way added up."""
-    vector, count = make_vector(env_id, 4, name), 0
+    vector, count = make_engine(env_id, 4, name), 0
     vector.reset([0, 1, 2, 3])
     draw, first, later, paid = np.random.default_rng(0), [], [], []
     while count < resets:
-        first.append(vector._engine.reset([None] * 4, np.ones(4, np.bool_)))
-        rows = [vector.step(draw.uniform(-1, 1, (4, vector.act_dim))) for _ in range(steps)]
-        later.append(rows[-1].next_obs)
-        paid.append(np.sum([row.rewards for row in rows], axis=0)[:, None])
+        first.append(vector.reset_arrays(np.ones(4, np.bool_)))  # type: ignore[attr-defined]
+        rows = [vector.step(drawn(draw, vector)) for _ in range(steps)]
+        later.append(rows[-1].next_obs.numpy())
+        paid.append(np.sum([row.rewards.numpy() for row in rows], axis=0)[:, None])
         count += 4
     vector.close()
     return np.concatenate(first), np.concatenate(later), np.concatenate(paid)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collecting import collect
 from probe_envs import Counter, Ending, Makes, Row, rows
 from torch import Tensor
 
 from minerva.data.rollout import Rollout
-from minerva.envs.vector import make_vector
+from minerva.envs.engines.registry import make_engine
 from minerva.formulas.returns import td_errors
-from minerva.loop.on_policy import collect
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -52,7 +52,7 @@ def make_agent(**hyperparameters: Any) -> PPOAgent:
 
 
 def collected(agent: PPOAgent, script: list[list[Ending]]) -> dict[str, Tensor]:
-    envs = make_vector(Makes(lambda number: Counter(number, script[number])), len(script))
+    envs = make_engine(Makes(lambda number: Counter(number, script[number])), len(script))
     envs.reset([0] * len(script))
     rollout = Rollout(STEPS, len(script), 3, 1, torch.device("cpu"))
     collect(envs, Stack([agent], "off", 0), [rollout])

@@ -9,10 +9,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from collecting import drawn
 from probe_envs import Counter, Ending, Endless, Listener, Lottery, Makes, Shaped
 
+from minerva.envs.engines.registry import make_engine
 from minerva.envs.ids import check_id, env_name, factory, is_dm_control, known_ids
-from minerva.envs.vector import make_vector
 from minerva.errors import EnvError
 
 REGISTERING_MODULE = """
@@ -25,11 +27,11 @@ gym.register("Imported-v3", entry_point=Endless, max_episode_steps=7)
 
 def walk(env: Any, seed: int = 5, steps: int = 30) -> np.ndarray:
     """Observations of two copies under fixed random actions, episodes' ends included."""
-    envs = make_vector(env, 2, "gymnasium")
+    envs = make_engine(env, 2, "gymnasium")
     seen = [envs.reset([seed, seed + 1])]
     draw = np.random.default_rng(0)
     for _ in range(steps):
-        step = envs.step(draw.uniform(-1, 1, (2, envs.act_dim)))
+        step = envs.step(drawn(draw, envs))
         seen += [step.next_obs, envs.obs]
     envs.close()
     return np.stack(seen)
@@ -48,8 +50,8 @@ def walk(env: Any, seed: int = 5, steps: int = 30) -> np.ndarray:
     ],
 )
 def test_an_id_names_its_environment(env_id: str, obs_dim: int, act_dim: int) -> None:
-    envs = make_vector(env_id, 2)
-    assert (envs.name, envs.num_envs, envs.obs_dim, envs.act_dim) == (env_id, 2, obs_dim, act_dim)
+    envs = make_engine(env_id, 2)
+    assert (envs.env_name, envs.num_envs, envs.observation.size, envs.action.size) == (env_id, 2, obs_dim, act_dim)
     envs.close()
 
 
@@ -65,7 +67,7 @@ def test_an_id_names_its_environment(env_id: str, obs_dim: int, act_dim: int) ->
 )
 def test_a_dm_control_id_has_three_parts(env_id: str) -> None:
     with pytest.raises(EnvError, match=r"write dm_control/<domain>/<task>\. Did you mean dm_control/\w+/\w+"):
-        make_vector(env_id, 1)
+        make_engine(env_id, 1)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +88,12 @@ def test_a_dm_control_id_has_three_parts(env_id: str) -> None:
 )
 def test_a_wrong_id_is_refused_with_the_nearest_name(written: str, meant: str) -> None:
     with pytest.raises(EnvError, match=f"Did you mean .*{meant}"):
-        make_vector(written, 1)
+        make_engine(written, 1)
 
 
 def test_an_id_like_no_other_is_refused_with_all_names() -> None:
     with pytest.raises(EnvError, match=r"Known: .*Pendulum-v1.*dm_control/cheetah/run"):
-        make_vector("qqqqqqqq", 1)
+        make_engine("qqqqqqqq", 1)
 
 
 def test_names_that_are_offered_can_be_made() -> None:
@@ -110,13 +112,13 @@ def test_of_two_versions_the_newer_is_offered_whichever_came_first(monkeypatch: 
 
 def test_an_outdated_id_is_refused_with_the_newer_one() -> None:
     with pytest.warns(DeprecationWarning, match="out of date"), pytest.raises(EnvError, match="Pendulum-v1"):
-        make_vector("Pendulum-v0", 1)
+        make_engine("Pendulum-v0", 1)
 
 
 def test_dm_control_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EnvError, match=r"pip install -e '\.\[dm-control\]'"):
-        make_vector("dm_control/cheetah/run", 1)
+        make_engine("dm_control/cheetah/run", 1)
 
 
 @pytest.mark.parametrize("task", ["lqr/lqr_2_1", "cheetah/run"])
@@ -131,9 +133,9 @@ def test_copies_of_a_dm_control_task_are_the_same_task(task: str) -> None:
 def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "registering_module.py").write_text(REGISTERING_MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    envs = make_vector("registering_module:Imported-v3", 1)
+    envs = make_engine("registering_module:Imported-v3", 1)
     envs.reset([0])
-    truncated = [bool(envs.step(np.zeros((1, 1))).truncated[0]) for _ in range(7)]
+    truncated = [bool(envs.step(torch.zeros((1, 1))).truncated[0]) for _ in range(7)]
     assert truncated == [False] * 6 + [True], "the registered time limit applies"
     gym.registry.pop("Imported-v3")
 
@@ -147,7 +149,7 @@ def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_a_module_or_name_that_is_not_there_is_named(env_id: str, reason: str) -> None:
     with pytest.raises(EnvError, match=reason):
-        make_vector(env_id, 1)
+        make_engine(env_id, 1)
 
 
 # --- functions --------------------------------------------------------------------------------------------------
@@ -163,20 +165,20 @@ def test_a_function_makes_every_copy(make: Any) -> None:
 @pytest.mark.parametrize("junk", [None, 3, "Pendulum-v1", Lottery, (Lottery(),)])
 def test_a_function_that_returns_something_else_is_refused(junk: Any) -> None:
     with pytest.raises(EnvError, match=rf"returned a {type(junk).__name__}: it must return a gymnasium\.Env"):
-        make_vector(lambda: junk, 1)
+        make_engine(lambda: junk, 1)
 
 
 def test_a_function_that_returns_one_environment_twice_is_refused() -> None:
     shared = Endless()
     with pytest.raises(EnvError, match="returned the same Endless twice: it must make a new one"):
-        make_vector(lambda: shared, 2)
+        make_engine(lambda: shared, 2)
 
 
 def test_training_and_evaluation_cannot_share_an_environment_in_a_wrapper() -> None:
     shared = Endless()
-    kept = make_vector(lambda: gym.wrappers.TimeLimit(shared, 3), 1)
+    kept = make_engine(lambda: gym.wrappers.TimeLimit(shared, 3), 1)
     with pytest.raises(EnvError, match="twice"):
-        make_vector(lambda: gym.wrappers.TimeLimit(shared, 3), 1)
+        make_engine(lambda: gym.wrappers.TimeLimit(shared, 3), 1)
     kept.close()
 
 
@@ -185,7 +187,7 @@ def test_what_a_function_raises_is_not_hidden() -> None:
         raise ZeroDivisionError("of the user's own")
 
     with pytest.raises(ZeroDivisionError, match="of the user's own"):
-        make_vector(make, 1)
+        make_engine(make, 1)
 
 
 # --- instances --------------------------------------------------------------------------------------------------
@@ -193,9 +195,9 @@ def test_what_a_function_raises_is_not_hidden() -> None:
 
 def test_an_instance_is_copied_and_left_alone() -> None:
     original = Counter(0, [Ending(2, True, False)])
-    envs = make_vector(original, 2)
+    envs = make_engine(original, 2)
     envs.reset([0, 1])
-    envs.step(np.zeros((2, 1)))
+    envs.step(torch.zeros((2, 1)))
     assert (original.episode, original.steps_taken) == (-1, 0)
 
 
@@ -211,13 +213,13 @@ def test_an_instance_that_cannot_be_copied_is_refused_with_the_way_out() -> None
     instance = Endless()
     instance.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(EnvError, match=r"Endless cannot be copied \(.*lock.*\).*give a function that makes it"):
-        make_vector(instance, 1)
+        make_engine(instance, 1)
 
 
 @pytest.mark.parametrize("junk", [None, 3, ["Pendulum-v1"], {"env": "Pendulum-v1"}])
 def test_anything_else_is_no_environment(junk: Any) -> None:
     with pytest.raises(EnvError, match=f"is a {type(junk).__name__}: give an id"):
-        make_vector(junk, 1)
+        make_engine(junk, 1)
 
 
 # --- names ------------------------------------------------------------------------------------------------------

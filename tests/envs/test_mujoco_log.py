@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 from probe_envs import Unstable
 
 from minerva.envs import mujoco_log
-from minerva.envs.vector import make_vector
+from minerva.envs.engines.registry import make_engine
 
 mujoco: Any = pytest.importorskip("mujoco")
 
@@ -28,9 +28,9 @@ def unrouted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def throw(num_envs: int = 3) -> None:
     """All environments make MuJoCo warn of the same thing."""
-    envs = make_vector(Unstable, num_envs)
+    envs = make_engine(Unstable, num_envs)
     envs.reset(list(range(num_envs)))
-    envs.step(np.zeros((num_envs, 1)))
+    envs.step(torch.zeros((num_envs, 1)))
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -69,7 +69,7 @@ def test_a_handler_of_the_users_own_is_kept(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_deprecated_attribute_of_a_model_file_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "minerva"):
-        make_vector("HalfCheetah-v5", 2).close()
+        make_engine("HalfCheetah-v5", 2).close()
     deprecations = [record for record in caplog.records if "is deprecated" in record.message]
     assert {record.levelno for record in deprecations} <= {logging.DEBUG}
     assert len(deprecations) == len({record.message for record in deprecations})

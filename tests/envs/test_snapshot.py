@@ -8,13 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from collecting import drawn
 from probe_envs import UNIT_ACTIONS, Lottery, StepResult, vector_space
 
+from minerva.envs.engines.registry import make_engine
 from minerva.envs.ids import factory
 from minerva.envs.simulator import Simulation
 from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots, _Decoder
 from minerva.envs.spaces import prepared
-from minerva.envs.vector import make_vector
 
 SIX = (
     "Ant-v5",
@@ -258,11 +259,12 @@ def test_a_vector_of_environments_goes_on_amid_its_episodes() -> None:
     def run(envs: Any, steps: int, seed: int) -> list[Any]:
         source, seen = np.random.default_rng(seed), list[Any]()
         for _ in range(steps):
-            step = envs.step(source.uniform(-1, 1, (3, envs.act_dim)))
-            seen.append((envs.obs.tobytes(), step.next_obs.tobytes(), step.rewards.tobytes(), step.episodes))
+            step = envs.step(drawn(source, envs))
+            shown = (values.numpy().tobytes() for values in (envs.obs, step.next_obs, step.rewards))
+            seen.append((*shown, envs.take_episodes()))
         return seen
 
-    envs, other = (make_vector("Hopper-v5", 3, "gymnasium") for _ in range(2))
+    envs, other = (make_engine("Hopper-v5", 3, "gymnasium") for _ in range(2))
     envs.reset([4, 5, 6])
     run(envs, 70, seed=1)
     state = envs.state_dict()
@@ -273,7 +275,7 @@ def test_a_vector_of_environments_goes_on_amid_its_episodes() -> None:
 
 
 def test_a_vector_without_snapshots_says_why() -> None:
-    envs = make_vector(lambda: Odd(handle=ctypes.c_int(3)), 2)
+    envs = make_engine(lambda: Odd(handle=ctypes.c_int(3)), 2)
     envs.reset([0, 1])
     state = envs.state_dict()
     assert "handle is a ctypes.c_int" in state["obstacle"]

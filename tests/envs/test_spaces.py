@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from probe_envs import Shaped
 
-from minerva.envs.vector import VectorEnv, make_vector
+from minerva.envs.engine import Engine
+from minerva.envs.engines.registry import make_engine
 from minerva.errors import EnvError
 
 
@@ -20,8 +22,8 @@ def bounded(low: list[float], high: list[float]) -> spaces.Box:
     return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
 
 
-def shown_by(space: spaces.Space[Any], *observations: Any) -> VectorEnv:
-    envs = make_vector(lambda: Shaped(space, shown=observations), 1)
+def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
+    envs = make_engine(lambda: Shaped(space, shown=observations), 1)
     envs.reset([0])
     return envs
 
@@ -48,12 +50,12 @@ def shown_by(space: spaces.Space[Any], *observations: Any) -> VectorEnv:
 )
 def test_actions_that_are_no_bounded_vector_are_refused(space: spaces.Space[Any], reason: str) -> None:
     with pytest.raises(EnvError, match=f"^mine .*{reason}"):
-        make_vector(_named("mine", Shaped(action_space=space)), 1)
+        make_engine(_named("mine", Shaped(action_space=space)), 1)
 
 
 def test_the_classic_discrete_task_is_refused_before_training() -> None:
     with pytest.raises(EnvError, match=r"CartPole-v1 has the action space Discrete\(2\).*Pendulum-v1"):
-        make_vector("CartPole-v1", 1)
+        make_engine("CartPole-v1", 1)
 
 
 # --- observations -----------------------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ def test_the_classic_discrete_task_is_refused_before_training() -> None:
 )
 def test_observations_that_are_no_state_vector_are_refused(space: spaces.Space[Any], reason: str) -> None:
     with pytest.raises(EnvError, match=f"^mine .*{reason}"):
-        make_vector(_named("mine", Shaped(space)), 1)
+        make_engine(_named("mine", Shaped(space)), 1)
 
 
 def test_a_dict_is_flattened_by_name_in_whatever_order_its_entries_come() -> None:
@@ -84,8 +86,8 @@ def test_a_dict_is_flattened_by_name_in_whatever_order_its_entries_come() -> Non
     envs = shown_by(space, values, dict(reversed(values.items())))
     expected = np.array([[0.5, 0.1, 0.2, 0.0, 1.0, 0.0]], np.float32)  # angle, speed, touch as one of three
     np.testing.assert_array_equal(envs.obs, expected)
-    np.testing.assert_array_equal(envs.step(np.zeros((1, 1))).next_obs, expected)
-    assert envs.obs_dim == 6
+    np.testing.assert_array_equal(envs.step(torch.zeros((1, 1))).next_obs, expected)
+    assert envs.observation.size == 6
 
 
 def test_an_order_that_the_environment_gave_is_kept() -> None:
@@ -112,7 +114,7 @@ def test_every_number_arrives_as_float32(dtype: Any) -> None:
 def test_a_dm_control_observation_is_the_tasks_own_entries_sorted_by_name(task: str) -> None:
     suite = pytest.importorskip("dm_control.suite")
     direct = suite.load(*task.split("/"), task_kwargs={"random": 11})
-    envs = make_vector(f"dm_control/{task}", 1, "gymnasium")
+    envs = make_engine(f"dm_control/{task}", 1, "gymnasium")
     envs.reset([11])
     timestep = direct.reset()
     draw = np.random.default_rng(3)
@@ -120,7 +122,7 @@ def test_a_dm_control_observation_is_the_tasks_own_entries_sorted_by_name(task: 
         entries = timestep.observation
         joined = np.concatenate([np.ravel(entries[name]) for name in sorted(entries)])
         np.testing.assert_array_equal(envs.obs[0], joined.astype(np.float32))
-        action = draw.uniform(-1, 1, envs.act_dim)
+        action = draw.uniform(-1, 1, envs.action.size)
         timestep = direct.step(action)
         step = envs.step(action[None])
         assert step.rewards[0] == pytest.approx(timestep.reward, rel=1e-9, abs=1e-12)

@@ -15,29 +15,31 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from collecting import drawn
 
+from minerva.envs.engine import Engine
 from minerva.envs.engines import subprocesses as processes
 from minerva.envs.engines.gymnasium import GymnasiumEngine
-from minerva.envs.engines.subprocesses import ProcessEngine
-from minerva.envs.vector import VectorEnv
+from minerva.envs.engines.subprocesses import SubprocessEngine
 from minerva.errors import EnvError, EnvStepError
 
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
 FAULTY = "fault_envs:FaultyHopper-v0"
 
 
-def trajectory(envs: VectorEnv, steps: int, seed: int = 0) -> list[Any]:
+def trajectory(envs: Engine, steps: int, seed: int = 0) -> list[Any]:
     source = np.random.default_rng(seed)
     seen = []
     for _ in range(steps):
-        step = envs.step(source.uniform(-1, 1, (envs.num_envs, envs.act_dim)))
-        seen.append((envs.obs.tobytes(), step.next_obs.tobytes(), step.rewards.tobytes(), step.episodes))
+        step = envs.step(drawn(source, envs))
+        shown = (values.numpy().tobytes() for values in (envs.obs, step.next_obs, step.rewards))
+        seen.append((*shown, envs.take_episodes()))
     return seen
 
 
 @pytest.fixture(scope="module")
 def expected() -> list[Any]:
-    envs = VectorEnv(GymnasiumEngine(FAULTY, 3), "")
+    envs = GymnasiumEngine(FAULTY, 3)
     envs.reset([5, 6, 7])
     return trajectory(envs, 100)
 
@@ -48,8 +50,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = []
     monkeypatch.setattr(processes.os, "cpu_count", lambda: 2)
 
-    def make(env: Any = FAULTY, num_envs: int = 3) -> ProcessEngine:
-        made.append(ProcessEngine(env, num_envs))
+    def make(env: Any = FAULTY, num_envs: int = 3) -> SubprocessEngine:
+        made.append(SubprocessEngine(env, num_envs))
         return made[-1]
 
     yield make
@@ -73,7 +75,7 @@ def test_a_fault_leaves_no_trace_in_what_is_seen(
         monkeypatch.setenv("FAULT_MARK", str(tmp_path / "happened"))
     monkeypatch.setattr(processes, "SNAPSHOT_EVERY", 12)
     monkeypatch.setattr(processes, "TIMEOUT", 3.0)
-    envs = VectorEnv(engine(), "")
+    envs = engine()
     envs.reset([5, 6, 7])
     with caplog.at_level(logging.WARNING, "minerva"):
         assert trajectory(envs, 100) == expected
@@ -86,7 +88,7 @@ def test_after_repeated_faults_the_run_is_stopped_by_name(
     engine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FAULT", "raises")
-    envs = VectorEnv(engine(num_envs=1), "")
+    envs = engine(num_envs=1)
     envs.reset([5])
     with pytest.raises(EnvStepError, match=r"(?s)FaultyHopper-v0, environment 0: .*a cable came loose.*--resume"):
         trajectory(envs, 40)
@@ -94,7 +96,7 @@ def test_after_repeated_faults_the_run_is_stopped_by_name(
 
 
 def test_snapshots_are_those_of_the_environments_here(expected: list[Any], engine: Any) -> None:
-    here, there = VectorEnv(GymnasiumEngine(FAULTY, 3), ""), VectorEnv(engine(), "")
+    here, there = GymnasiumEngine(FAULTY, 3), engine()
     here.reset([1, 2, 3])
     trajectory(here, 25, seed=9)
     assert there.load_state_dict(here.state_dict()) == ""
@@ -114,8 +116,8 @@ def test_a_wrong_environment_is_refused_with_its_own_message(engine: Any) -> Non
 def test_no_process_is_left_two_seconds_after_the_parent_was_killed() -> None:
     text = (
         "import os, time, numpy as np\n"
-        "from minerva.envs.engines.subprocesses import ProcessEngine\n"
-        f"engine = ProcessEngine({FAULTY!r}, 4)\n"
+        "from minerva.envs.engines.subprocesses import SubprocessEngine\n"
+        f"engine = SubprocessEngine({FAULTY!r}, 4)\n"
         "engine.reset([0, 1, 2, 3])\n"
         "print(*(worker._process.pid for worker in engine._workers), flush=True)\n"
         "os.environ['FAULT'] = 'hangs'\n"

@@ -6,39 +6,48 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from collecting import drawn
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_envs import UNIT_ACTIONS, Broken, Counter, Ending, Endless, Listener, Lottery, Makes, rows
 
-from minerva.envs.vector import Episode, make_vector
+from minerva.envs.engine import Engine, Episode
+from minerva.envs.engines.registry import make_engine
 from minerva.errors import EnvError, TrainingError
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 ENDINGS = [Ending(3, True, False), Ending(1, False, True), Ending(2, True, True), Ending(4, False, True)]
 
 
+def stepped(envs: Engine) -> list[Episode]:
+    """The episodes that one step ended."""
+    envs.step(torch.zeros((envs.num_envs, envs.action.size)))
+    return envs.take_episodes()
+
+
 # --- episodes ---------------------------------------------------------------------------------------------------
 
 
 def test_a_step_shows_the_true_end_and_obs_the_next_beginning() -> None:
-    envs = make_vector(lambda: Counter(0, [Ending(2, False, True)]), 1)
+    envs = make_engine(lambda: Counter(0, [Ending(2, False, True)]), 1)
     envs.reset([0])
-    envs.step(np.zeros((1, 1)))
-    step = envs.step(np.zeros((1, 1)))
+    envs.step(torch.zeros((1, 1)))
+    step = envs.step(torch.zeros((1, 1)))
     np.testing.assert_array_equal(step.next_obs, [[0, 0, 2]])
     np.testing.assert_array_equal(envs.obs, [[0, 1, 0]])
-    assert step.episodes == [Episode(env=0, episode_return=1.0 + 2.0, length=2)]
+    assert envs.take_episodes() == [Episode(env=0, episode_return=1.0 + 2.0, length=2)]
 
 
 def test_every_step_is_one_row_of_each_environment() -> None:
     scripts = [ENDINGS, ENDINGS[::-1], [Ending(7, True, False)]]
     counters = Makes(lambda number: Counter(number, scripts[number]))
-    envs = make_vector(counters, 3)
+    envs = make_engine(counters, 3)
     envs.reset([0, 1, 2])
     for t, expected in enumerate(zip(*(rows(i, script, 40) for i, script in enumerate(scripts)), strict=True)):
         np.testing.assert_array_equal(envs.obs, [row.obs for row in expected])
-        step = envs.step(np.zeros((3, 1)))
+        step = envs.step(torch.zeros((3, 1)))
         np.testing.assert_array_equal(step.next_obs, [row.next_obs for row in expected])
         np.testing.assert_array_equal(step.rewards, [row.reward for row in expected])
         np.testing.assert_array_equal(step.terminated, [row.terminated for row in expected])
@@ -50,20 +59,20 @@ def test_every_step_is_one_row_of_each_environment() -> None:
     "env", ["Pendulum-v1", lambda: Counter(0, [Ending(2, False, True)])], ids=["float32", "float64"]
 )
 def test_rows_that_were_handed_out_do_not_change_later(env: Any) -> None:
-    envs = make_vector(env, 1)
+    envs = make_engine(env, 1)
     first = envs.reset([0])
-    step = envs.step(np.zeros((1, 1)))
-    kept = [np.copy(array) for array in (first, *step[:4])]
+    step = envs.step(torch.zeros((1, 1)))
+    kept = [array.clone() for array in (first, *step)]
     for _ in range(3):
-        envs.step(np.ones((1, 1)))
-    for array, before in zip((first, *step[:4]), kept, strict=True):
+        envs.step(torch.ones((1, 1)))
+    for array, before in zip((first, *step), kept, strict=True):
         np.testing.assert_array_equal(array, before)
 
 
 def test_returns_and_lengths_begin_anew_with_every_episode() -> None:
-    envs = make_vector(lambda: Counter(0, ENDINGS), 1)
+    envs = make_engine(lambda: Counter(0, ENDINGS), 1)
     envs.reset([0])
-    episodes = [episode for _ in range(20) for episode in envs.step(np.zeros((1, 1))).episodes]
+    episodes = [episode for _ in range(20) for episode in stepped(envs)]
     lengths = [ENDINGS[i % 4].length for i in range(len(episodes))]
     # rewards 10 i + 1, ..., 10 i + n add up to 10 i n + n (n + 1) / 2
     returns = [10.0 * i * n + n * (n + 1) / 2 for i, n in enumerate(lengths)]
@@ -73,11 +82,11 @@ def test_returns_and_lengths_begin_anew_with_every_episode() -> None:
 
 def test_a_step_is_send_and_then_recv() -> None:
     listeners = Makes(lambda number: Listener())
-    envs = make_vector(listeners, 1)
+    envs = make_engine(listeners, 1)
     envs.reset([0])
-    envs.send(np.ones((1, 1)))
+    envs.send(torch.ones((1, 1)))
     with pytest.raises(EnvError, match="sent actions twice: call recv"):
-        envs.send(np.zeros((1, 1)))
+        envs.send(torch.zeros((1, 1)))
     assert envs.recv().terminated.shape == (1,)
     with pytest.raises(EnvError, match="no step under way: call send"):
         envs.recv()
@@ -86,18 +95,18 @@ def test_a_step_is_send_and_then_recv() -> None:
 
 def test_a_reset_forgets_the_step_under_way() -> None:
     listeners = Makes(lambda number: Listener())
-    envs = make_vector(listeners, 1)
+    envs = make_engine(listeners, 1)
     envs.reset([0])
-    envs.send(np.ones((1, 1)))
+    envs.send(torch.ones((1, 1)))
     envs.reset([0])
-    envs.step(np.zeros((1, 1)))
+    envs.step(torch.zeros((1, 1)))
     np.testing.assert_array_equal(listeners.made[0].heard, [[0.0]])
 
 
 def test_a_reset_forgets_the_episodes_under_way() -> None:
-    envs = make_vector(Endless, 2)
+    envs = make_engine(Endless, 2)
     envs.reset([0, 1])
-    envs.step(np.zeros((2, 1)))
+    envs.step(torch.zeros((2, 1)))
     assert envs.under_way() == [(1.0, 1), (1.0, 1)]
     envs.reset([0, 1])
     assert envs.under_way() == [(0.0, 0), (0.0, 0)]
@@ -106,7 +115,7 @@ def test_a_reset_forgets_the_episodes_under_way() -> None:
 @pytest.mark.parametrize(("env_id", "flag"), [("Pendulum-v1", "truncated"), ("Hopper-v5", "terminated")])
 def test_a_vector_is_its_environments_stepped_by_hand(env_id: str, flag: str) -> None:
     singles = [gym.make(env_id) for _ in range(2)]
-    envs = make_vector(env_id, 2, "gymnasium")
+    envs = make_engine(env_id, 2, "gymnasium")
     envs.reset([4, 5])
     now = [single.reset(seed=4 + i)[0] for i, single in enumerate(singles)]
     high = singles[0].action_space.high  # type: ignore[attr-defined]
@@ -114,7 +123,7 @@ def test_a_vector_is_its_environments_stepped_by_hand(env_id: str, flag: str) ->
     for _ in range(450):
         np.testing.assert_array_equal(envs.obs, np.float32(now))
         actions = draw.uniform(-1, 1, (2, len(high)))
-        step = envs.step(actions)
+        step = envs.step(torch.from_numpy(actions))
         for i, single in enumerate(singles):
             obs, reward, terminated, truncated, _ = single.step((actions[i] * high).astype(np.float32))
             np.testing.assert_array_equal(step.next_obs[i], np.float32(obs))
@@ -125,11 +134,11 @@ def test_a_vector_is_its_environments_stepped_by_hand(env_id: str, flag: str) ->
 
 
 def test_a_dm_control_episode_is_cut_by_time_not_terminated() -> None:
-    envs = make_vector("dm_control/pendulum/swingup", 1)
+    envs = make_engine("dm_control/pendulum/swingup", 1)
     envs.reset([0])
     flags = [
         (bool(step.terminated[0]), bool(step.truncated[0]))
-        for step in (envs.step(np.zeros((1, 1))) for _ in range(1000))
+        for step in (envs.step(torch.zeros((1, 1))) for _ in range(1000))
     ]
     assert flags == [(False, False)] * 999 + [(False, True)]
     envs.close()
@@ -140,10 +149,10 @@ def test_a_dm_control_episode_is_cut_by_time_not_terminated() -> None:
 
 def heard(space: spaces.Box, *actions: list[float]) -> np.ndarray:
     listeners = Makes(lambda number: Listener(space))
-    envs = make_vector(listeners, 1)
+    envs = make_engine(listeners, 1)
     envs.reset([0])
     for action in actions:
-        envs.step(np.array([action], np.float32))
+        envs.step(torch.tensor([action], dtype=torch.float32))
     assert all(space.contains(action) for action in listeners.made[0].heard)
     return np.stack(listeners.made[0].heard)
 
@@ -192,10 +201,10 @@ def test_no_rounding_carries_an_action_out_of_its_bounds(ends: tuple[float, floa
 
 def test_environment_i_gets_seed_i_once_and_is_not_seeded_again() -> None:
     lotteries = Makes(lambda number: Lottery())
-    envs = make_vector(lotteries, 3)
+    envs = make_engine(lotteries, 3)
     envs.reset([40, 50, 60])
     for _ in range(30):
-        envs.step(np.zeros((3, 1)))
+        envs.step(torch.zeros((3, 1)))
     for lottery, seed in zip(lotteries.made, (40, 50, 60), strict=True):
         assert lottery.seeds[0] == seed
         assert len(lottery.seeds) > 2
@@ -217,12 +226,12 @@ def test_training_environments_are_seeded_from_seed_and_evaluations_from_ten_tho
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "Hopper-v5", "dm_control/cheetah/run"])
 def test_the_same_seed_is_the_same_trajectory_and_another_is_not(env_id: str) -> None:
     def trajectory(seed: int) -> np.ndarray:
-        envs = make_vector(env_id, 2)
+        envs = make_engine(env_id, 2)
         seen = [envs.reset([seed, seed + 1])]
         draw = np.random.default_rng(0)
-        seen += [envs.step(draw.uniform(-1, 1, (2, envs.act_dim))).next_obs for _ in range(40)]
+        seen += [envs.step(drawn(draw, envs)).next_obs for _ in range(40)]
         envs.close()
-        return np.stack(seen)
+        return torch.stack(seen).numpy()
 
     first = trajectory(3)
     np.testing.assert_array_equal(first, trajectory(3))
@@ -234,10 +243,10 @@ def test_the_same_seed_is_the_same_trajectory_and_another_is_not(env_id: str) ->
 
 
 def step_until_broken(make: Callable[[int], Broken], steps: int = 20) -> None:
-    envs = make_vector(Makes(make), 3)
+    envs = make_engine(Makes(make), 3)
     envs.reset([0, 1, 2])
     for _ in range(steps):
-        envs.step(np.zeros((3, 1)))
+        envs.step(torch.zeros((3, 1)))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -70,7 +70,8 @@ def _watch(algo: str, place: Path, note: Path) -> None:
 
 def _fill(replay: Any) -> None:
     """A full replay; its first checkpoint, which writes all of it, comes before the first report."""
-    replay.storage.normal_()
-    replay.storage[..., -2:] = 0  # no row ends an episode
+    rows = replay.state["storage"]["float32"]
+    rows.normal_()
+    rows[..., -2:] = 0  # no row ends an episode
     replay.written = replay.steps
     replay.state["newest"].fill_(replay.steps - 1)

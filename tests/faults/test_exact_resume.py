@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fault_tasks import TASKS, differing, outcome
 
-from minerva.envs.vector import VectorEnv
+from minerva.envs.engine import Engine
 from minerva.runs.store import CheckpointStore, Found
 from minerva.trainers.registry import trainer_class
 
@@ -44,14 +44,14 @@ def reference(request: pytest.FixtureRequest, references: Any) -> tuple[str, dic
 
 def signal_at_env_step(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """SIGTERM in the midst of environment step `at`, training's and evaluation's counted together."""
-    step, count = VectorEnv.step, iter(range(10**9))
+    step, count = Engine.step, iter(range(10**9))
 
-    def step_and_signal(self: VectorEnv, actions: Any) -> Any:
+    def step_and_signal(self: Engine, actions: Any) -> Any:
         if next(count) == at:
             signal.raise_signal(signal.SIGTERM)
         return step(self, actions)
 
-    monkeypatch.setattr(VectorEnv, "step", step_and_signal)
+    monkeypatch.setattr(Engine, "step", step_and_signal)
 
 
 def test_a_run_is_the_same_when_it_is_run_again(reference: tuple[str, dict[str, Any]], tmp_path: Path) -> None:

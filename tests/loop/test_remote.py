@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from actor_runs import BLOCKS, ENV, SETTINGS, STEPS, config_of, learned, same, train
+from collecting import rows_of
 from torch.testing import assert_close
 
 from minerva.errors import ConfigError, EnvError
@@ -65,7 +66,7 @@ def test_staleness_is_reported_and_never_more_than_the_updates_of_a_round(tmp_pa
 
 def test_the_replay_holds_the_density_that_the_worker_acted_with(tmp_path: Path) -> None:
     trainer = train("mpo", local_blocks("mpo", config_of("mpo"), ENV, BLOCKS), tmp_path)
-    rows = trainer.replay.by_field(trainer.replay.storage[:20].flatten(0, 1))
+    rows = trainer.replay.by_field({"float32": rows_of(trainer.replay)[:20].flatten(0, 1)})
     assert rows["behaviour_logp"].abs().min() > 0
     assert (rows["actions_executed"].abs() <= 1).all()
 

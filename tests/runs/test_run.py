@@ -15,13 +15,14 @@ import torch
 import yaml
 from tiny_runs import evaluation_steps, snapshot, training_steps
 
-from minerva.envs.vector import Episode
+from minerva.envs.engine import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.metrics import read_rows
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.status import RunStatus
+from minerva.spec import ActionSpec, ObservationSpec
 
 
 class Script:
@@ -47,6 +48,7 @@ class Idle:
     """A trainer whose state is the number of its updates."""
 
     algo = "ppo"
+    resumes_exactly = True
 
     def __init__(self, means: Iterable[float] = (0.0,), seed: int = 0) -> None:
         self.script, self.seed, self.updates = Script(means), seed, 0
@@ -54,8 +56,9 @@ class Idle:
     def describe(self) -> dict[str, Any]:
         return {"algo": "ppo", "env": "Idle-v0", "seed": self.seed, "hyperparameters": {"gamma": 0.9}}
 
-    def policy_shape(self) -> dict[str, Any]:
-        return {"obs_dim": 1, "act_dim": 1, "action_low": [-1.0], "action_high": [1.0]}
+    def specs(self) -> dict[str, Any]:
+        action = ActionSpec.continuous([-1.0], [1.0])
+        return {"observation": ObservationSpec((1,)).to_dict(), "action": action.to_dict()}
 
     def make_evaluator(self, episodes: int) -> Any:
         return self.script

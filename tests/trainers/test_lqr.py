@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from lqr import HORIZON, LQR, A, B, Q, R, least_costs, lqr_gap, riccati
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_are
@@ -74,7 +75,9 @@ def controlled(gain_at: Callable[[int], np.ndarray], episodes: int) -> tuple[np.
     evaluator = Evaluator(LQR, episodes, seed=0)
     high = evaluator.envs.action_high
     steps = iter(range(10**6))
-    evaluation = evaluator(lambda obs: -obs.astype(np.float64) @ gain_at(next(steps) % HORIZON).T / high)
+    evaluation = evaluator(
+        lambda obs: torch.from_numpy(-obs.double().numpy() @ gain_at(next(steps) % HORIZON).T / high)
+    )
     evaluator.close()
     assert evaluation.lengths == [HORIZON] * episodes
     return -np.array(evaluation.returns), least_costs(evaluator.seeds)

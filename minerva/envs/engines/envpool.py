@@ -8,15 +8,17 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 
+from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import DM_CONTROL, EnvLike, env_name, factory, is_dm_control
 from minerva.envs.mujoco_log import route_warnings
-from minerva.envs.spaces import prepared
+from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError
 from minerva.spec import Array
 
@@ -43,96 +45,94 @@ THREADS = "MINERVA_ENV_THREADS"
 """Environment variable: the most threads that environments are stepped by. Without it, as many as there are cores."""
 
 
-def obstacle(env: EnvLike) -> str | None:
-    """What keeps EnvPool from stepping this environment here, with the fix if there is one; None if nothing does."""
-    if not isinstance(env, str):
-        return f"EnvPool steps what is given by id, and {env_name(env)} is given as an object"
-    if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
-        return f"EnvPool does not have {env}"
-    if importlib.util.find_spec("envpool") is None:
-        return "EnvPool is not installed: pip install -e '.[envpool]'"
-    try:
-        envpool = _envpool()
-        if _task(env) not in envpool.list_all_envs():
-            return f"EnvPool does not have {env}"
-        envpool.make_spec(_task(env))  # loads the task's simulator
-    except ImportError as error:
-        return f"EnvPool cannot be loaded ({error}): on Debian, apt-get install libegl1 libgl1 libopengl0"
-    return None
-
-
-class EnvPoolEngine:
-    """EnvPool's threads behind the `Engine` protocol: one for each environment, as far as there are cores.
+class EnvPoolEngine(HostEngine):
+    """EnvPool's threads: one for each environment, as far as there are cores.
 
     EnvPool by itself resets an environment on the step after its end. It never comes to that here, because an ended
     environment is reset before it is stepped again.
     """
 
-    name: Final = "envpool"
+    name = "envpool"
+    resumes_exactly = False
 
     def __init__(self, env: EnvLike, num_envs: int, share: int = 1) -> None:
-        found = obstacle(env)
-        if found is not None or not isinstance(env, str):
-            raise EnvError(f"The engine envpool cannot be used: {found}. The engine gymnasium steps everything.")
+        """`share` engines divide the machine's cores among them."""
+        reason = self.unavailable_reason(env)
+        if reason is not None or not isinstance(env, str):
+            raise EnvError(f"The engine envpool cannot be used: {reason}. The engine gymnasium steps everything.")
         self._envpool, self._task = _envpool(), _task(env)
         route_warnings()
         reference = factory(env)()
-        actions: Any = prepared(reference, env).action_space
         self._entries = _entries(reference.observation_space)
+        super().__init__(env, num_envs, *specs(prepared(reference, env)))
         reference.close()
-        self.num_envs = num_envs
         self._threads = min(cores(), -(-2 * cores() // share))  # twice its share: pools are not busy all the time
-        self.obs_dim = sum(size for _, size in self._entries)
-        self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)
         self._take(self._envpool.make_spec(self._task))
         self._ids = np.arange(num_envs, dtype=np.int32)
-        self._obs: Array = np.zeros((num_envs, self.obs_dim), np.float32)
         self._pool: Any = None
+
+    @classmethod
+    def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "EnvPoolEngine":
+        """Make a pool of `num_envs` environments."""
+        return cls(env, num_envs, share)
+
+    @classmethod
+    def unavailable_reason(cls, env: EnvLike) -> str | None:
+        """Say what keeps EnvPool from stepping this environment here, with the fix if there is one."""
+        if not isinstance(env, str):
+            return f"EnvPool steps what is given by id, and {env_name(env)} is given as an object"
+        if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
+            return f"EnvPool does not have {env}"
+        if importlib.util.find_spec("envpool") is None:
+            return "EnvPool is not installed: pip install -e '.[envpool]'"
+        try:
+            envpool = _envpool()
+            if _task(env) not in envpool.list_all_envs():
+                return f"EnvPool does not have {env}"
+            envpool.make_spec(_task(env))  # loads the task's simulator
+        except ImportError as error:
+            return f"EnvPool cannot be loaded ({error}): on Debian, apt-get install libegl1 libgl1 libopengl0"
+        return None
 
     def _take(self, spec: Any) -> None:
         """What EnvPool says of its task; an EnvError if it is not the reference's."""
         arrays, actions = spec.state_array_spec, spec.action_array_spec["action"]
         sizes = {name: int(np.prod(array.shape)) for name, array in arrays.items()}
         low, high = np.float64(actions.minimum), np.float64(actions.maximum)
-        same_bounds = np.allclose(low, self.action_low) and np.allclose(high, self.action_high)
+        same_bounds = np.allclose(low, self.action.bounds[0]) and np.allclose(high, self.action.bounds[1])
         if not same_bounds or any(sizes.get(name) != size for name, size in self._entries):
             raise EnvError(f"EnvPool's {self._task} has other observations or actions: use the engine gymnasium.")
         self._index = {name: i for i, name in enumerate(arrays)}
         self._action_dtype = actions.dtype
         self._limit: int = spec.config.max_episode_steps
 
-    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
-        """See `Engine`. EnvPool takes seeds when a pool is made, so new seeds are a new pool."""
-        if mask is None:
+    def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
+        """Reset the environments of `mask`. EnvPool takes seeds when a pool is made, so new seeds are a new pool."""
+        if seeds is not None:
             self._pool = self._envpool.make_gymnasium(
                 self._task,
                 num_envs=self.num_envs,
                 num_threads=min(self.num_envs, self._threads),
-                seed=[int(seed or 0) % SEEDS for seed in seeds],
+                seed=[int(seed) % SEEDS for seed in seeds],
                 max_episode_steps=NO_LIMIT,
             )
-            mask = np.ones(self.num_envs, np.bool_)
         self._pool._reset(self._ids[mask])
-        obs = self._obs.copy()  # rows that were handed out stay as they are
-        obs[mask] = self._flat(self._pool._recv())
-        self._obs = obs
-        return obs
+        return self._flat(self._pool._recv())
 
-    def send(self, actions: Array) -> None:
-        """See `Engine`. The environments step while the caller does something else."""
+    def send_arrays(self, actions: Array) -> None:
+        """Begin a step: the environments step while the caller does something else."""
         # what EnvPool's own `send` and `recv` wrap, at a cost near that of a step of HalfCheetah
         self._pool._send([self._ids, self._ids, actions.astype(self._action_dtype)])
 
-    def recv(self) -> tuple[Array, Array, Array, Array]:
-        """See `Engine`. Rows come back in the order in which they were sent."""
+    def recv_arrays(self) -> Arrays:
+        """Wait for the step. Rows come back in the order in which they were sent."""
         state = self._pool._recv()
-        self._obs = self._flat(state)
         rewards, terminated = state[self._index["reward"]], state[self._index["done"]]
         truncated = state[self._index["elapsed_step"]] >= self._limit
-        return self._obs, rewards.astype(np.float64), terminated, truncated
+        return self._flat(state), rewards.astype(np.float64), terminated, truncated
 
     def close(self) -> None:
-        """See `Engine`."""
+        """Drop the pool."""
         self._pool = None
 
     def _flat(self, state: list[Array]) -> Array:
@@ -170,8 +170,8 @@ def _entries(space: gym.Space[Any]) -> list[tuple[str, int]]:
 
 
 def cores() -> int:
-    """How many cores this process may use, or was told to."""
-    told = os.environ.get(THREADS, "")
-    if told.isdigit():
-        return max(int(told), 1)
+    """Return how many cores this process may use, or what `MINERVA_ENV_THREADS` sets."""
+    limit = os.environ.get(THREADS, "")
+    if limit.isdigit():
+        return max(int(limit), 1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,66 +1,69 @@
-"""Environments of gymnasium, stepped one after another in the caller's thread."""
+"""The engine `gymnasium`: environments stepped one after another in the caller's thread."""
 
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from gymnasium.spaces import flatdim
+import torch
 
+from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.snapshot import Snapshot, Snapshots
-from minerva.envs.spaces import prepared
+from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError, EnvStepError
 from minerva.spec import Array
 
 
-class GymnasiumEngine:
+class GymnasiumEngine(HostEngine):
     """Environments of gymnasium, stepped one after another in the caller's thread.
 
-    gymnasium's own vector environment does the same and more: what it adds to a step takes as long as the simulator of
+    gymnasium's own vector environment does this and more: what it adds to a step takes as long as the simulator of
     HalfCheetah does.
     """
 
-    name: Final = "gymnasium"
+    name = "gymnasium"
+    episodes_of_gymnasium = True
 
     def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
-        """`first` is the number of the first one, where several engines have a share each."""
-        self._env_name, self._first, make = env_name(env), first, factory(env)
+        """`first` is the number of the first environment, where several engines have a share each."""
+        self._first, make = first, factory(env)
         route_warnings()
-        self.envs = [prepared(make(), self._env_name) for _ in range(num_envs)]
+        self.envs = [prepared(make(), env_name(env)) for _ in range(num_envs)]
         self._snapshots = [Snapshots(one) for one in self.envs]
-        self.num_envs = num_envs
         observations, actions = self.envs[0].observation_space, self.envs[0].action_space
         if any(one.observation_space != observations or one.action_space != actions for one in self.envs):
-            raise EnvError(f"Two {self._env_name} have different spaces: each call must make the same environment.")
-        self.obs_dim: int = flatdim(observations)
+            raise EnvError(f"Two {env_name(env)} have different spaces: each call must make the same environment.")
         self._action_dtype = actions.dtype
-        self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)  # type: ignore[attr-defined]
-        self._obs: Array = np.zeros((num_envs, self.obs_dim), np.float32)
+        super().__init__(env_name(env), num_envs, *specs(self.envs[0]))
 
-    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
-        """See `Engine`."""
-        obs = self._obs.copy()  # rows that were handed out stay as they are
-        for i, (one, seed) in enumerate(zip(self.envs, seeds, strict=True)):
-            if seed is not None:  # an environment may draw from its spaces
-                one.action_space.seed(seed)
-                one.observation_space.seed(seed)
-            if mask is None or mask[i]:
-                try:
-                    row, _ = one.reset(seed=seed)
-                except Exception as error:
-                    raise self._failed("reset", i, error) from error
-                obs[i] = self._shaped(row, i)
-        self._obs = obs
+    @classmethod
+    def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "GymnasiumEngine":
+        """Make `num_envs` copies of an environment."""
+        return cls(env, num_envs)
+
+    def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
+        """Reset the environments of `mask`, one after another."""
+        for i, seed in enumerate(seeds or ()):  # an environment may draw from its spaces
+            self.envs[i].action_space.seed(seed)
+            self.envs[i].observation_space.seed(seed)
+        which = np.flatnonzero(mask).tolist()
+        obs = np.empty((len(which), *self.observation.shape), self.observation.dtype)
+        for row, i in zip(obs, which, strict=True):
+            try:
+                first, _ = self.envs[i].reset(seed=None if seeds is None else seeds[i])
+            except Exception as error:
+                raise self._failed("reset", i, error) from error
+            row[:] = self._shaped(first, i)
         return obs
 
-    def send(self, actions: Array) -> None:
-        """See `Engine`. Nothing happens before `recv`."""
+    def send_arrays(self, actions: Array) -> None:
+        """Keep the actions; nothing happens before `recv_arrays`."""
         self._actions = actions.astype(self._action_dtype)
 
-    def recv(self) -> tuple[Array, Array, Array, Array]:
-        """See `Engine`."""
+    def recv_arrays(self) -> Arrays:
+        """Step the environments, one after another."""
         obs, rewards = np.empty_like(self._obs), np.empty(self.num_envs)
         terminated, truncated = np.empty(self.num_envs, np.bool_), np.empty(self.num_envs, np.bool_)
         for i, one in enumerate(self.envs):
@@ -69,11 +72,10 @@ class GymnasiumEngine:
             except Exception as error:
                 raise self._failed("step", i, error) from error
             obs[i] = self._shaped(row, i)
-        self._obs = obs
         return obs, rewards, terminated, truncated
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
-        """The state of every environment, or NoSnapshotError. Engines that cannot do this do not have the method."""
+        """Return the state of every environment of `part`, or raise NoSnapshotError."""
         return [one.take() for one in self._snapshots[part]]
 
     def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
@@ -83,15 +85,15 @@ class GymnasiumEngine:
             keeper.restore(snapshot)
 
     def close(self) -> None:
-        """See `Engine`."""
+        """Close every environment."""
         for one in self.envs:
             one.close()
 
     def _shaped(self, row: Any, index: int) -> Any:
-        if np.shape(row) != (self.obs_dim,):
+        if np.shape(row) != self.observation.shape:
             raise EnvStepError(
-                f"{self._env_name} gave an observation of shape {np.shape(row)} in environment {index}, and its space "
-                f"says ({self.obs_dim},). Mend the environment."
+                f"{self.env_name} gave an observation of shape {np.shape(row)} in environment {index}, and its space "
+                f"says {self.observation.shape}. Mend the environment."
             )
         return row
 
@@ -99,6 +101,6 @@ class GymnasiumEngine:
         """The error that names the environment."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         return EnvStepError(
-            f"{self._env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
+            f"{self.env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
             f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
         )

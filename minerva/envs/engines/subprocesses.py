@@ -15,21 +15,22 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any
 
 import cloudpickle
 import numpy as np
-from gymnasium.spaces import flatdim
+import torch
 
+from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.snapshot import NoSnapshotError, Snapshot
-from minerva.envs.spaces import prepared
+from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError, EnvStepError
+from minerva.spec import Array
 
 logger = logging.getLogger("minerva")
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Call = tuple[str, tuple[Any, ...]]
 
 TIMEOUT = 60.0
@@ -48,47 +49,46 @@ class _FaultError(Exception):
     """A process that raised, died or did not answer; the message says which."""
 
 
-class ProcessEngine:
+class SubprocessEngine(HostEngine):
     """As many processes as there are cores, or environments if those are fewer, each stepping its share."""
 
-    name: Final = "processes"
+    name = "processes"
+    episodes_of_gymnasium = True
 
     def __init__(self, env: EnvLike, num_envs: int) -> None:
         route_warnings()
         probe = prepared(factory(env)(), env_name(env))  # refused here, where the message is the user's
-        self.num_envs, self.obs_dim = num_envs, flatdim(probe.observation_space)
-        actions: Any = probe.action_space
-        self.action_low, self.action_high = actions.low.astype(np.float64), actions.high.astype(np.float64)
+        super().__init__(env_name(env), num_envs, *specs(probe))
         probe.close()
         count = min(num_envs, os.cpu_count() or 1)
         shares = pairwise(num_envs * i // count for i in range(count + 1))
         self._workers = [_Worker(env, slice(first, end)) for first, end in shares]
-        self._obs = np.zeros((num_envs, self.obs_dim), np.float32)
 
-    def reset(self, seeds: Sequence[int | None], mask: Array | None = None) -> Array:
-        """See `Engine`."""
-        wanted = np.ones(self.num_envs, bool) if mask is None else mask
-        called = [worker for worker in self._workers if wanted[worker.share].any()]
-        for worker in called:
-            worker.send("reset", list(seeds[worker.share]), None if mask is None else mask[worker.share])
-        for worker in called:
-            self._obs[worker.share] = worker.receive()
-        return self._obs.copy()
+    @classmethod
+    def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "SubprocessEngine":
+        """Start the processes that make `num_envs` copies of an environment."""
+        return cls(env, num_envs)
 
-    def send(self, actions: Array) -> None:
-        """See `Engine`."""
+    def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
+        """Let those processes reset environments that have some to reset."""
+        called = [worker for worker in self._workers if mask[worker.share].any()]
+        for worker in called:
+            worker.send("reset_arrays", mask[worker.share], None if seeds is None else list(seeds[worker.share]))
+        return np.concatenate([worker.receive() for worker in called])
+
+    def send_arrays(self, actions: Array) -> None:
+        """Send every process the actions of its environments."""
         for worker in self._workers:
             worker.send("step", actions[worker.share])
 
-    def recv(self) -> tuple[Array, Array, Array, Array]:
-        """See `Engine`."""
+    def recv_arrays(self) -> Arrays:
+        """Wait for all of them."""
         parts = [worker.receive() for worker in self._workers]
         obs, rewards, terminated, truncated = (np.concatenate(part) for part in zip(*parts, strict=True))
-        self._obs = obs.copy()
         return obs, rewards, terminated, truncated
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
-        """The state of every environment, or NoSnapshotError."""
+        """Return the state of every environment of `part`, or raise NoSnapshotError."""
         return [snapshot for worker in self._workers for snapshot in worker.snapshots()][part]
 
     def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
@@ -102,7 +102,7 @@ class ProcessEngine:
                 worker.receive()
 
     def close(self) -> None:
-        """See `Engine`."""
+        """End every process."""
         for worker in self._workers:
             worker.kill()
 

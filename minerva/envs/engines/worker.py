@@ -37,8 +37,8 @@ def _serve(connection: Any) -> None:
             if name == "make":
                 engine, answer = GymnasiumEngine(*arguments), None
             elif name == "step":
-                engine.send(*arguments)
-                answer = engine.recv()
+                engine.send_arrays(*arguments)
+                answer = engine.recv_arrays()
             else:
                 answer = getattr(engine, name)(*arguments)
             reply = ("done", answer)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from minerva.envs.engines.registry import engine_class
 from minerva.envs.ids import EnvLike
 from minerva.envs.rendering import DrawnEnv
 from minerva.errors import CheckpointError, ConfigError
@@ -113,8 +114,9 @@ def record(
     target = out or _own_file(Path(run), which, how.format)
     if target.suffix != f".{how.format}":
         raise ConfigError(f"{target} does not end in .{how.format}: give another name, or another --format.")
-    if policy.about["engine"] == "envpool":
-        logger.warning("Trained with EnvPool and drawn with gymnasium, where the same seeds begin other episodes.")
+    trained = policy.about["engine"]
+    if not engine_class(trained).episodes_of_gymnasium:
+        logger.warning("Trained with %s and drawn with gymnasium, where the same seeds begin other episodes.", trained)
     stage = DrawnEnv(env or policy.about["env"], *how.size)
     try:
         _refuse_strangers(stage, policy, run)
@@ -135,7 +137,7 @@ def _own_file(run: Path, which: str, form: str) -> Path:
 
 
 def _refuse_strangers(stage: DrawnEnv, policy: Policy, run: str | Path) -> None:
-    if (stage.obs_dim, stage.act_dim) != (policy.about["obs_dim"], policy.about["act_dim"]):
+    if (stage.observation, stage.action.size) != (policy.observation, policy.action.size):
         raise CheckpointError(
             f"{run} was trained on {policy.about['env']}, and {stage.name} has other observations or actions: give an "
             "environment like the one it was trained on."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from minerva.compute.compiled import MatmulPrecision
-from minerva.envs.vector import EngineName
+from minerva.envs.engines.registry import EngineName
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Grid
 from minerva.trainers.registry import config_class

@@ -13,8 +13,8 @@ import torch
 
 from minerva.compute.tree import Tree
 from minerva.config import Config
+from minerva.envs.engines.registry import EngineName, make_engine
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, make_vector
 from minerva.errors import ConfigError
 from minerva.lab.cluster.engine import ray
 from minerva.loop.remote import ActorWorker, LocalWorker, RemoteCollector, Worker
@@ -27,8 +27,8 @@ CALLS = 1_000_000
 def make_block(algo: str, config: Config, env: EnvLike, num_envs: int, engine: EngineName) -> ActorWorker:
     """A worker's part. What its agent holds is replaced with every order."""
     torch.set_num_threads(1)
-    probe = make_vector(env, 1, engine)
-    dimensions = probe.obs_dim, probe.act_dim
+    probe = make_engine(env, 1, engine)
+    dimensions = probe.observation.size, probe.action.size
     probe.close()
     agent = agent_class(algo).from_config(*dimensions, config, seed=0, device="cpu")
     return ActorWorker(agent, env, num_envs, engine, CALLS)
@@ -86,7 +86,8 @@ class RayBlocks(RemoteCollector):
         self._ray, self._made_of = package, made_of
         super().__init__(workers, num_envs)
 
-    def _published(self, weights: Tree) -> Any:
+    def publish(self, weights: Tree) -> Any:
+        """Put the weights into Ray's store, where each node gets them once."""
         return self._ray.put(weights)
 
 

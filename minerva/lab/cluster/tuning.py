@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minerva.envs.vector import EngineName
+from minerva.envs.engines.registry import EngineName
 from minerva.errors import TrainingError
 from minerva.lab.benchmark.local import begin, end
 from minerva.lab.benchmark.tasks import written

@@ -1,5 +1,6 @@
 """The model card: what the policy is, how good it is, and how to run it; with the header that model hubs read."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +76,8 @@ def _what(about: dict[str, Any], checkpoint: str) -> str:
         f"# {TITLES[about['algo']]} on {about['env']}\n\n"
         f"A continuous-control policy trained with Minerva {__version__}: {TITLES[about['algo']]}, seed "
         f"{about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} steps. "
-        f"It maps {about['obs_dim']} numbers of observation to "
-        f"{about['act_dim']} of action; the normaliser and the scaling to the environment's bounds are inside."
+        f"It maps {math.prod(about['observation']['shape'])} numbers of observation to "
+        f"{len(about['action']['low'])} of action; the normaliser and the scaling to the bounds are inside."
     )
 
 

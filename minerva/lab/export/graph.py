@@ -36,8 +36,8 @@ class PolicyGraph(nn.Module):
         for name, part in vars(policy.agent).items():  # the exporter looks for parameters in modules alone
             if isinstance(part, nn.Module):
                 self.add_module(f"agent_{name}", part)
-        self.register_buffer("low", torch.from_numpy(policy.low))
-        self.register_buffer("high", torch.from_numpy(policy.high))
+        self.register_buffer("low", torch.from_numpy(policy.action.bounds[0]))
+        self.register_buffer("high", torch.from_numpy(policy.action.bounds[1]))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Actions in the environment's units.  [B, O] -> [B, D]"""
@@ -69,7 +69,7 @@ def exported(policy: Policy) -> Exported:
 
 def compared_observations(policy: Policy, count: int = OBSERVATIONS, seed: int = 0) -> Array:
     """Observations around what the policy was trained on, as far as its normaliser knows, and far from it."""
-    shape = (count, policy.about["obs_dim"])
+    shape = (count, *policy.observation.shape)
     noise = np.random.default_rng(seed).normal(size=shape)
     spread = np.resize(SPREADS, count)[:, None] * noise
     normalizer = next((part for part in PolicyGraph(policy).modules() if isinstance(part, RunningNorm)), None)
@@ -92,14 +92,15 @@ def largest_difference(content: bytes, policy: Policy, observations: Array) -> f
     few = len(observations) // 10
     alone = np.concatenate([acted(row[None]) for row in observations[:few]])
     off = np.concatenate([acted(observations) - wanted, alone - wanted[:few]])
-    return float(np.max(np.abs(off) / (policy.high - policy.low)))
+    return float(np.max(np.abs(off) / np.subtract(*policy.action.bounds[::-1])))
 
 
 def description(policy: Policy) -> dict[str, str]:
     """What the graph says of itself, to whoever loads it."""
     about = policy.about
-    told = {name: about[name] for name in ("algo", "env", "seed", "step", "return", "obs_dim", "act_dim")}
-    bounds = {"action_low": policy.low.tolist(), "action_high": policy.high.tolist()}
+    told = {name: about[name] for name in ("algo", "env", "seed", "step", "return")}
+    told |= {"obs_dim": policy.observation.size, "act_dim": policy.action.size}
+    bounds = {"action_low": list(policy.action.low), "action_high": list(policy.action.high)}
     made = {"gymnasium_id": gymnasium_id(about["env"]), "minerva": __version__}
     return {name: str(value) for name, value in {**told, **bounds, **made}.items()}
 
@@ -113,7 +114,7 @@ def _as_onnx(policy: Policy) -> bytes:
     import onnx
 
     graph = PolicyGraph(policy).eval()
-    example = torch.zeros(2, policy.about["obs_dim"])  # two rows: a batch of one would be taken for a constant
+    example = torch.zeros(2, *policy.observation.shape)  # two rows: a batch of one would be taken for a constant
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of libraries that are not needed
     try:

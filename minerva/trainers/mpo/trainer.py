@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from minerva.compute.ranks import SINGLE, Ranks
+from minerva.data.fields import Field, action_field, transition_fields
 from minerva.data.replay import Replay
+from minerva.envs.engine import Engine
+from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import EnvLike, env_name
-from minerva.envs.vector import EngineName, VectorEnv
 from minerva.formulas.lagrange import positive
+from minerva.loop.collector import Collector
 from minerva.loop.off_policy import OffPolicyTrainer
 from minerva.metrics import Health
 from minerva.runs.folder import new_folder_name
@@ -39,7 +42,7 @@ class MPOTrainer(OffPolicyTrainer):
         critic_layer_sizes: Sequence[int] = MPOConfig.critic_layer_sizes,
         replay_size: int = MPOConfig.replay_size,
         *,
-        engine: EngineName | VectorEnv = "auto",
+        engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
@@ -47,13 +50,14 @@ class MPOTrainer(OffPolicyTrainer):
         sizes = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
         config = MPOConfig.from_dict({**sizes, "replay_size": replay_size, **hyperparameters})
         super().__init__(env_id, seed, device, config, engine, ranks)
-        obs_dim, act_dim = self.envs.obs_dim, self.envs.act_dim
+        obs_dim, act_dim = self.envs.observation.size, self.envs.action.size
         where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: MPOAgent = MPOAgent.from_config(obs_dim, act_dim, self.share, **where)
-        widths = {"obs": obs_dim, "actions_executed": act_dim, "next_obs": obs_dim}
+        action = action_field(self.envs.action)
+        fields = {**transition_fields(self.envs.observation), "actions_executed": action}
         if config.use_retrace:
-            widths |= {"actions_raw": act_dim, "behaviour_logp": 1}
-        self.replay = Replay(self.share.replay_size, self.num_envs, widths, self.device, seed, ranks)
+            fields |= {"actions_raw": action, "behaviour_logp": Field((1,))}
+        self.replay = Replay(self.share.replay_size, self.num_envs, fields, self.device, seed, ranks)
         self.health = Health(rules(config, positive(self.agent.duals.raw_alpha_stddev).mean().item()))
 
     @property

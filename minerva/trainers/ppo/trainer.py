@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from minerva.compute.ranks import SINGLE, Ranks
+from minerva.envs.engine import Engine
+from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, VectorEnv
+from minerva.loop.collector import Collector
 from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.networks import ActorCritic
 from minerva.runs.status import MetricGauge, gauge
@@ -43,7 +45,7 @@ class PPOTrainer(OnPolicyTrainer):
         critic_layer_sizes: Sequence[int] = (64, 64),
         rollout_steps: int = 2048,
         *,
-        engine: EngineName | VectorEnv = "auto",
+        engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
@@ -57,7 +59,7 @@ class PPOTrainer(OnPolicyTrainer):
             }
         )
         super().__init__(env_id, seed, device, config, engine, ranks)
-        dimensions = self.envs.obs_dim, self.envs.act_dim
+        dimensions = self.envs.observation.size, self.envs.action.size
         where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: PPOAgent = PPOAgent.from_config(*dimensions, self.share, **where)
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from minerva.compute.ranks import SINGLE, Ranks
+from minerva.envs.engine import Engine
+from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import EnvLike
-from minerva.envs.vector import EngineName, VectorEnv
+from minerva.loop.collector import Collector
 from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.metrics import Health
 from minerva.runs.status import MetricGauge
@@ -34,7 +36,7 @@ class VMPOTrainer(OnPolicyTrainer):
         rollout_steps: int = 2048,
         num_envs: int = 1,
         *,
-        engine: EngineName | VectorEnv = "auto",
+        engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
         **hyperparameters: Any,
     ) -> None:
@@ -49,8 +51,8 @@ class VMPOTrainer(OnPolicyTrainer):
             }
         )
         super().__init__(env_id, seed, device, config, engine, ranks)
-        self.health = Health(rules(config, self.envs.act_dim))
-        dimensions = self.envs.obs_dim, self.envs.act_dim
+        self.health = Health(rules(config, self.envs.action.size))
+        dimensions = self.envs.observation.size, self.envs.action.size
         where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, self.share, **where)
 

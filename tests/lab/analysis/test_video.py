@@ -242,4 +242,4 @@ def test_a_policy_of_envpool_is_drawn_with_gymnasium_and_says_so(
     with pytest.MonkeyPatch.context() as patched, contextlib.suppress(ConfigError):
         patched.setattr(video, "load_policy", lambda run, which: policy)
         record(finished_run.folder, "best", VideoSettings(seconds=0.1), out=tmp_path / "a.mp4")
-    assert "Trained with EnvPool and drawn with gymnasium" in caplog.text
+    assert "Trained with envpool and drawn with gymnasium" in caplog.text

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collecting import rows_of
 from probe_envs import Counter, Ending, Lottery, Makes, rows
 
 import minerva
@@ -52,14 +53,14 @@ def test_the_replay_holds_every_step_once_and_in_order(envs: int, tmp_path: Path
     trainer = make(counters(), num_envs=envs)
     trainer.train(60, out_dir=tmp_path, **QUIET)
     assert trainer.replay.written == 60 // envs
-    kept = trainer.replay.by_field(trainer.replay.storage[: 60 // envs])
+    kept = trainer.replay.by_field({"float32": rows_of(trainer.replay)[: 60 // envs]})
     for env in range(envs):
         expected = rows(env, ENDINGS, 60 // envs)
         np.testing.assert_array_equal(kept["obs"][:, env].numpy(), [row.obs for row in expected])
         np.testing.assert_array_equal(kept["next_obs"][:, env].numpy(), [row.next_obs for row in expected])
-        np.testing.assert_array_equal(kept["rewards"][:, env, 0].numpy(), [row.reward for row in expected])
-        np.testing.assert_array_equal(kept["terminated"][:, env, 0].numpy(), [row.terminated for row in expected])
-        np.testing.assert_array_equal(kept["truncated"][:, env, 0].numpy(), [row.truncated for row in expected])
+        np.testing.assert_array_equal(kept["rewards"][:, env].numpy(), [row.reward for row in expected])
+        np.testing.assert_array_equal(kept["terminated"][:, env].numpy(), [row.terminated for row in expected])
+        np.testing.assert_array_equal(kept["truncated"][:, env].numpy(), [row.truncated for row in expected])
     assert kept["actions_executed"].abs().max() <= 1
     assert kept["actions_executed"].unique().numel() > 40
 
@@ -129,7 +130,7 @@ def test_who_acts_before_and_after_the_first_update(
 def test_retrace_learns_from_the_density_of_whoever_acted(tmp_path: Path) -> None:
     trainer = make(use_retrace=True, retrace_steps=3, warmup="random", update_after=20)
     trainer.train(30, out_dir=tmp_path, **QUIET)
-    kept = trainer.replay.by_field(trainer.replay.storage[:30, 0])
+    kept = trainer.replay.by_field({"float32": rows_of(trainer.replay)[:30, 0]})
     torch.testing.assert_close(kept["behaviour_logp"][:20].exp(), torch.full((20, 1), 0.5))  # uniform on [-1, 1]
     torch.testing.assert_close(kept["actions_executed"], kept["actions_raw"].clamp(-1, 1))
     assert kept["behaviour_logp"][20:].unique().numel() > 1
@@ -188,7 +189,7 @@ def test_a_stopped_run_goes_on_with_its_replay(tmp_path: Path) -> None:
     first.train(200, out_dir=tmp_path, callbacks=[stopping(100)], eval_every=50, **QUIET)
     result = second.train(200, out_dir=tmp_path, eval_every=50, **QUIET)
     assert (first.replay.written, second.replay.written, result.step, result.finished) == (100, 200, 200, True)
-    assert torch.equal(second.replay.storage[:100, :, :-1], first.replay.storage[:100, :, :-1])
+    assert torch.equal(rows_of(second.replay)[:100, :, :-1], rows_of(first.replay)[:100, :, :-1])
     assert int(second.agent.state["counters"]["updates"]) == (200 - 20) // 4
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collecting import collect, make_rollout
 from probe_envs import keep_what_is_learned
 from torch import Tensor
 
 from minerva.compute.tree import Tree
-from minerva.data.rollout import Rollout
-from minerva.envs.vector import make_vector
-from minerva.loop.on_policy import collect
+from minerva.envs.engines.registry import make_engine
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -37,11 +36,11 @@ class Recording(PPOAgent):
 
 def test_log_probabilities_do_not_drift_between_acting_and_learning() -> None:
     config = PPOConfig(rollout_steps=STEPS, num_envs=ENVS, minibatch_size=32, policy_lr=3e-3)
-    envs = make_vector("Pendulum-v1", ENVS)
+    envs = make_engine("Pendulum-v1", ENVS)
     envs.reset(range(ENVS))
-    agent = Recording(envs.obs_dim, envs.act_dim, config, seed=1)
+    agent = Recording(envs.observation.size, envs.action.size, config, seed=1)
     stack = Stack([agent], "off", 0)
-    rollout = Rollout(STEPS, ENVS, envs.obs_dim, envs.act_dim, agent.device)
+    rollout = make_rollout(STEPS, ENVS, envs.observation.size, envs.action.size)
     for n in range(6):
         agent.log_probs, agent.values = [], []
         collect(envs, stack, [rollout])
@@ -57,15 +56,15 @@ def test_log_probabilities_do_not_drift_between_acting_and_learning() -> None:
 
 def test_the_normaliser_has_seen_each_observation_once() -> None:
     config = PPOConfig(rollout_steps=STEPS, num_envs=ENVS, minibatch_size=32, update_epochs=10)
-    envs = make_vector("Pendulum-v1", ENVS)
+    envs = make_engine("Pendulum-v1", ENVS)
     envs.reset(range(ENVS))
-    agent = PPOAgent(envs.obs_dim, envs.act_dim, config)
+    agent = PPOAgent(envs.observation.size, envs.action.size, config)
     stack = Stack([agent], "off", 0)
-    rollout = Rollout(STEPS, ENVS, envs.obs_dim, envs.act_dim, agent.device)
+    rollout = make_rollout(STEPS, ENVS, envs.observation.size, envs.action.size)
     seen = []
     for _ in range(3):
         collect(envs, stack, [rollout])
-        seen.append(rollout.tensors()["obs"].clone().reshape(-1, envs.obs_dim).double().numpy())
+        seen.append(rollout.tensors()["obs"].clone().reshape(-1, envs.observation.size).double().numpy())
         agent.update(rollout.tensors())
     envs.close()
     norm = agent.network.obs_normalizer

@@ -1,0 +1,238 @@
+"""What engines share that simulate on the learner's device: tensors alone, and no synchronisation in a step."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minerva.compute.cuda_graph import InPlace
+from minerva.compute.seeding import generator, restore_generator
+from minerva.compute.tree import Tree, copy_, mapped
+from minerva.envs.engine import Engine, Episode, Transition
+from minerva.errors import EnvStepError
+from minerva.spec import ActionSpec, ObservationSpec
+
+
+class DeviceEngine(Engine):
+    """Steps all environments by one pure function of tensors, on CUDA one graph.
+
+    `state` is a tree with an entry for each environment: the subclass's `simulation`, and what is known of the episode
+    under way. Ended episodes and non-finite values are noted on the device and read out by `take_episodes`.
+    """
+
+    def __init__(
+        self, env_name: str, num_envs: int, observation: ObservationSpec, action: ActionSpec, device: torch.device
+    ) -> None:
+        self.env_name, self.num_envs, self.device = env_name, num_envs, device
+        self.observation, self.action = observation, action
+        self._low, self._high = (torch.tensor(bound, device=device) for bound in (action.low, action.high))
+        self.generator = generator(0, "starts", device)
+        self.state: Tree = {
+            "simulation": self.start(torch.zeros(num_envs, self.start_numbers, device=device)),
+            "returns": torch.zeros(num_envs, dtype=torch.float64, device=device),
+            "lengths": torch.zeros(num_envs, dtype=torch.int64, device=device),
+            "faulty": torch.zeros(num_envs, dtype=torch.bool, device=device),
+        }
+        self.obs = self.observe(self.state["simulation"])
+        self._step = InPlace(self.advanced, self.state, "auto")
+        self._ended: list[Tree] = []
+        self._actions: Tensor | None = None
+
+    # --- what a subclass does -------------------------------------------------------------------------------
+
+    start_numbers: int
+    """Uniform random numbers that the start of an episode takes."""
+    time_limit: int
+    """Steps after which an episode is truncated."""
+
+    @abstractmethod
+    def start(self, uniform: Tensor) -> Tree:
+        """Return simulations at the start of an episode, from numbers in [0, 1).  [E, start_numbers] -> [E, ...]"""
+
+    @abstractmethod
+    def observe(self, simulation: Tree) -> Tensor:
+        """Return the observation of each environment.  -> [E, *observation.shape]"""
+
+    @abstractmethod
+    def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
+        """Return the simulations after a step with actions in the environment's units; rewards; terminated."""
+
+    # --- a step, as a function of tensors -------------------------------------------------------------------
+
+    def advanced(self, state: Tree, actions: Tensor, uniform: Tensor) -> tuple[Tree, Tree]:
+        """Return the state after one step of all environments, those that ended restarted, and what happened."""
+        scaled = self._low + (actions + 1.0) * 0.5 * (self._high - self._low)
+        within = torch.minimum(torch.maximum(scaled, self._low), self._high)
+        simulation, rewards, terminated = self.simulate(state["simulation"], within)
+        next_obs = self.observe(simulation)
+        lengths, returns = state["lengths"] + 1, state["returns"] + rewards
+        truncated = lengths >= self.time_limit
+        ended = terminated | truncated
+        finite = torch.isfinite(next_obs).flatten(1).all(1) & torch.isfinite(rewards) & torch.isfinite(actions).all(1)
+        simulation = _chosen(ended, self.start(uniform), simulation)
+        happened = {
+            "next_obs": next_obs,
+            "obs": self.observe(simulation),
+            "rewards": rewards,
+            "terminated": terminated,
+            "truncated": truncated,
+            "ended": ended,
+            "returns": returns,
+            "lengths": lengths,
+        }
+        after = {
+            "simulation": simulation,
+            "returns": torch.where(ended, 0.0, returns),
+            "lengths": torch.where(ended, 0, lengths),
+            "faulty": state["faulty"] | ~finite,
+        }
+        return after, happened
+
+    # --- what the caller sees -------------------------------------------------------------------------------
+
+    def reset(self, seeds: Sequence[int]) -> Tensor:
+        """Start a new episode everywhere, environment i seeded with `seeds[i]`; a step under way is dropped."""
+        draws = [generator(seed, "start", torch.device("cpu")) for seed in seeds]
+        uniform = torch.stack([torch.rand(self.start_numbers, generator=draw) for draw in draws]).to(self.device)
+        self.generator = generator(seeds[0], "starts", self.device)
+        before = mapped(torch.zeros_like, {name: self.state[name] for name in ("returns", "lengths", "faulty")})
+        copy_(self.state, {**before, "simulation": self.start(uniform)})
+        self._actions, self._ended = None, []
+        self.obs = self.observe(self.state["simulation"])
+        return self.obs
+
+    def send(self, actions: Tensor) -> None:
+        """Begin a step."""
+        self._check_order(sending=True, under_way=self._actions is not None)
+        self._actions = actions
+
+    def recv(self) -> Transition:
+        """Take the step; nothing waits for the device."""
+        self._check_order(sending=False, under_way=self._actions is not None)
+        actions, self._actions = self._actions, None
+        uniform = torch.rand((self.num_envs, self.start_numbers), generator=self.generator, device=self.device)
+        happened = self._step(actions, uniform)
+        self.obs = happened["obs"].clone()  # a graph writes its outputs into the same memory at every call
+        self._ended.append({name: happened[name].clone() for name in ("ended", "returns", "lengths")})
+        return Transition(*(happened[name] for name in Transition._fields))
+
+    def take_episodes(self) -> list[Episode]:
+        """Return the episodes that ended since the last call, in one transfer; raise if a value was not finite."""
+        if not self._ended:
+            return []
+        rows = {name: torch.stack([row[name].double() for row in self._ended]) for name in self._ended[0]}
+        faulty = self.state["faulty"].double().expand(1, -1)
+        packed = torch.cat([rows["ended"], rows["returns"], rows["lengths"], faulty]).cpu()
+        self._ended = []
+        *parts, faults = packed.split([len(rows["ended"])] * 3 + [1])
+        self._refuse_faults(faults[0])
+        ended, returns, lengths = parts
+        places = ended.nonzero().tolist()
+        return [Episode(env, float(returns[t, env]), int(lengths[t, env])) for t, env in places]
+
+    def under_way(self) -> list[tuple[float, int]]:
+        """Return and length, so far, of each environment's current episode."""
+        return list(zip(self.state["returns"].tolist(), self.state["lengths"].tolist(), strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return simulations, episodes under way and the generator of starts."""
+        simulators = [{"simulation": self.state["simulation"], "generator": self.generator.get_state()}]
+        episodes = {name: self.state[name].cpu().clone() for name in ("returns", "lengths")}
+        return {**episodes, "obs": self.obs.cpu().clone(), "simulators": simulators, "obstacle": ""}
+
+    def load_state_dict(self, state: dict[str, Any]) -> str:
+        """Go on where `state_dict` was made. Return why that cannot be done, if so: then reset the environments."""
+        if len(state["simulators"]) != 1 or len(state["returns"]) != self.num_envs:
+            return f"{type(self).__name__} cannot divide its simulation among other processes"
+        (simulator,) = state["simulators"]
+        episodes = {name: state[name] for name in ("returns", "lengths")}
+        copy_(self.state, {**episodes, "simulation": simulator["simulation"]})
+        restore_generator(self.generator, simulator["generator"])
+        self.obs = self.observe(self.state["simulation"])
+        return ""
+
+    @classmethod
+    def joined(cls, engines: Sequence["DeviceEngine"]) -> "JoinedDeviceEngine":
+        """Return engines of one shape as one, whose environments are theirs one after another."""
+        return JoinedDeviceEngine(engines)
+
+    def close(self) -> None:
+        """Drop the simulations."""
+        self.state, self._ended = {}, []
+
+    def _refuse_faults(self, faulty: Tensor) -> None:
+        if faulty.any():
+            raise EnvStepError(
+                f"{self.env_name} gave or was given a value that is not finite, first in environment "
+                f"{int(faulty.nonzero()[0])}. Training cannot go on from it; mend the environment or lower the "
+                "learning rate."
+            )
+
+
+def _chosen(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
+    """Return `chosen` for the environments of `mask` and `other` for the rest."""
+    return mapped(lambda a, b: torch.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), chosen, other)
+
+
+class JoinedDeviceEngine(Engine):
+    """Device engines of one shape as one."""
+
+    def __init__(self, parts: Sequence[DeviceEngine]) -> None:
+        first = parts[0]
+        self.parts = list(parts)
+        self.name = first.name  # type: ignore[misc]
+        self.env_name, self.num_envs, self.device = first.env_name, first.num_envs * len(parts), first.device
+        self.observation, self.action = first.observation, first.action
+        self.obs = torch.cat([part.obs for part in parts])
+
+    @classmethod
+    def make(cls, *_: Any) -> Engine:
+        """Refuse: it is made of engines."""
+        raise TypeError("A JoinedDeviceEngine is made of engines.")
+
+    @classmethod
+    def joined(cls, engines: Sequence[Any]) -> Engine:
+        """Refuse: it is joined already."""
+        raise TypeError("A JoinedDeviceEngine is joined already.")
+
+    def reset(self, seeds: Sequence[int]) -> Tensor:
+        """Start a new episode everywhere."""
+        each = self.parts[0].num_envs
+        self.obs = torch.cat([part.reset(seeds[n * each : (n + 1) * each]) for n, part in enumerate(self.parts)])
+        return self.obs
+
+    def send(self, actions: Tensor) -> None:
+        """Begin a step in every part."""
+        for part, own in zip(self.parts, actions.chunk(len(self.parts)), strict=True):
+            part.send(own)
+
+    def recv(self) -> Transition:
+        """Take the step in every part."""
+        results = [part.recv() for part in self.parts]
+        self.obs = torch.cat([part.obs for part in self.parts])
+        return Transition(*(torch.cat(values) for values in zip(*results, strict=True)))
+
+    def take_episodes(self) -> list[Episode]:
+        """Return the episodes of every part, numbered through."""
+        each = self.parts[0].num_envs
+        taken = [part.take_episodes() for part in self.parts]
+        return [one._replace(env=n * each + one.env) for n, part in enumerate(taken) for one in part]
+
+    def close(self) -> None:
+        """Close every part."""
+        for part in self.parts:
+            part.close()
+
+    def under_way(self) -> list[tuple[float, int]]:
+        """Return and length, so far, of each environment's current episode."""
+        return [one for part in self.parts for one in part.under_way()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Refuse: each part is saved with the run it belongs to."""
+        raise TypeError("The parts of a JoinedDeviceEngine are saved apart.")
+
+    def load_state_dict(self, state: dict[str, Any]) -> str:
+        """Refuse: each part is restored with the run it belongs to."""
+        raise TypeError("The parts of a JoinedDeviceEngine are restored apart.")

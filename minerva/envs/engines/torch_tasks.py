@@ -1,0 +1,113 @@
+"""The engine `torch`: small tasks written in PyTorch, simulated on the learner's device.
+
+They show what a simulator on the GPU takes, and are tasks whose solution is known: gymnasium's Pendulum-v1, from the
+same states to the same numbers, and a linear system with quadratic costs, whose best policy has a closed form.
+"""
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from minerva.compute.tree import Tree
+from minerva.config import nearest
+from minerva.envs.engines.device import DeviceEngine
+from minerva.envs.ids import EnvLike, env_name
+from minerva.errors import EnvError
+from minerva.spec import ActionSpec, ObservationSpec
+
+
+class TorchEngine(DeviceEngine):
+    """A task of `TASKS`, each a subclass that defines it."""
+
+    name = "torch"
+    task_observation: ClassVar[ObservationSpec]
+    task_action: ClassVar[ActionSpec]
+
+    def __init__(self, env: str, num_envs: int, device: torch.device) -> None:
+        super().__init__(env, num_envs, self.task_observation, self.task_action, device)
+
+    @classmethod
+    def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "TorchEngine":
+        """Make `num_envs` copies of a task on the learner's device."""
+        reason = cls.unavailable_reason(env)
+        if reason is not None or not isinstance(env, str):
+            raise EnvError(f"The engine torch cannot be used: {reason}")
+        return TASKS[env](env, num_envs, device)
+
+    @classmethod
+    def unavailable_reason(cls, env: EnvLike) -> str | None:
+        """Say that a task is not among those written in PyTorch."""
+        if isinstance(env, str) and env in TASKS:
+            return None
+        return f"{env_name(env)} is not among its tasks. {nearest(env_name(env), TASKS)}"
+
+    @abstractmethod
+    def start(self, uniform: Tensor) -> Tree:
+        """Return simulations at the start of an episode, from numbers in [0, 1).  [E, start_numbers] -> [E, ...]"""
+
+
+class Pendulum(TorchEngine):
+    """gymnasium's Pendulum-v1: swing up a pole and hold it, with a torque too weak to lift it at once."""
+
+    task_observation = ObservationSpec((3,))
+    task_action = ActionSpec.continuous([-2.0], [2.0])
+    start_numbers, time_limit = 2, 200
+    max_speed, dt, gravity, mass, length = 8.0, 0.05, 10.0, 1.0, 1.0
+
+    def start(self, uniform: Tensor) -> Tree:
+        """Return an angle within ±pi and a speed within ±1, both uniform."""
+        angle, speed = (2 * uniform.double() - 1).unbind(1)
+        return {"angle": math.pi * angle, "speed": speed}
+
+    def observe(self, simulation: Tree) -> Tensor:
+        """Return the pole's end as cosine and sine, and its speed.  -> [E, 3]"""
+        angle, speed = simulation["angle"], simulation["speed"]
+        return torch.stack((torch.cos(angle), torch.sin(angle), speed), 1).float()
+
+    def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
+        """Return the pole a time step later; the cost is of the state before it. It never terminates."""
+        angle, speed, torque = simulation["angle"], simulation["speed"], actions[:, 0].double()
+        upright = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
+        cost = upright**2 + 0.1 * speed**2 + 0.001 * torque**2
+        pull = 3 * self.gravity / (2 * self.length) * torch.sin(angle)
+        push = 3.0 / (self.mass * self.length**2) * torque
+        faster = torch.clamp(speed + (pull + push) * self.dt, -self.max_speed, self.max_speed)
+        after = {"angle": angle + faster * self.dt, "speed": faster}
+        return after, -cost.float(), torch.zeros_like(angle, dtype=torch.bool)
+
+
+class LinearSystem(TorchEngine):
+    """A point mass pushed along a line, with quadratic costs: x' = A x + B u, r = -(x Q x + u R u)."""
+
+    task_observation = ObservationSpec((2,))
+    task_action = ActionSpec.continuous([-4.0], [4.0])
+    start_numbers, time_limit = 2, 50
+    A = ((1.0, 0.1), (0.0, 1.0))
+    B = ((0.0,), (0.1,))
+    Q = ((1.0, 0.0), (0.0, 0.1))
+    R = ((0.01,),)
+
+    def __init__(self, env: str, num_envs: int, device: torch.device) -> None:
+        matrices = (self.A, self.B, self.Q, self.R)
+        self._a, self._b, self._q, self._r = (torch.tensor(m, dtype=torch.float64, device=device) for m in matrices)
+        super().__init__(env, num_envs, device)
+
+    def start(self, uniform: Tensor) -> Tree:
+        """Return a position and a speed within ±0.3, small enough that the best pushes stay within their bounds."""
+        return {"x": 0.3 * (2 * uniform.double() - 1)}
+
+    def observe(self, simulation: Tree) -> Tensor:
+        """Return position and speed.  -> [E, 2]"""
+        return simulation["x"].float()
+
+    def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
+        """Return the mass a time step later; the cost is of the state before it. It never terminates."""
+        x, u = simulation["x"], actions.double()
+        cost = (x @ self._q * x).sum(1) + (u @ self._r * u).sum(1)
+        return {"x": x @ self._a.T + u @ self._b.T}, -cost.float(), torch.zeros_like(x[:, 0], dtype=torch.bool)
+
+
+TASKS: dict[str, type[TorchEngine]] = {"Pendulum-v1": Pendulum, "LinearSystem-v0": LinearSystem}
