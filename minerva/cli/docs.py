@@ -19,7 +19,7 @@ from minerva.lab.analysis.hyperparameters import hyperparameter_page
 from minerva.lab.analysis.results_page import Row, Section, results_page
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, read_grid
-from minerva.trainers.registry import PREFIXES
+from minerva.trainers.registry import ALGORITHMS, published_as
 
 LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}
 """Navigation entries that stand for a folder of generated pages, one per module."""
@@ -62,7 +62,7 @@ def build(root: Path) -> None:
     _run(root, sys.executable, "-m", "mathdoc", "build", "minerva", str(pages), "--rendered", "--pages", "docs")
     from mathdoc.pages.markdown import rendered
 
-    for algo in PREFIXES:
+    for algo in ALGORITHMS:
         _write(pages / "hyperparameters" / f"{algo}.md", rendered(hyperparameter_page(algo)))
     raw = shutil.ignore_patterns("*.md", "*.log", "speed")
     shutil.copytree(root / "benchmarks" / "results", pages / "raw", ignore=raw)
@@ -96,11 +96,10 @@ def _grid_section(path: Path, root: Path) -> Section:
 def _grid_row(cells: Sequence[Cell], files: Files, path: Path) -> Row:
     first = cells[0]
     entry = first.entry
-    distributional = entry.algo == "mpo" and entry.hyperparameters.get("critic") == "categorical"
     for cell in cells:
         files.done(cell)  # refuses the file of another experiment
     return Row(
-        "dmpo" if distributional else entry.algo,
+        published_as(entry.algo, entry.hyperparameters),
         entry_title(entry.algo, entry.label, first.total_steps),
         Task(first.env, first.total_steps),
         tuple(files.result(cell) for cell in cells),

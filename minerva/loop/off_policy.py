@@ -21,7 +21,6 @@ from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.loop.remote import RemoteCollector
 from minerva.loop.stacking import Stack, joined_state
 from minerva.loop.trainer import Trainer, note, taken_episodes
-from minerva.metrics import Health
 from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
@@ -35,7 +34,6 @@ class OffPolicyTrainer(Trainer):
 
     agent: OffPolicyAgent
     replay: Replay
-    health: Health
 
     @functools.cached_property
     def row(self) -> dict[str, float]:

@@ -272,7 +272,7 @@ class Run:
         stack.callback(self._evaluator.close)
         wandb = stack.enter_context(wandb_run(settings.wandb, self.folder.path.name, self.config, self.group))
         try:
-            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
+            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb, self.trainer.metrics))
         except OSError as error:
             raise self.folder.unwritable(error) from None
         self._evaluations = evaluation_means(self.folder.evaluations)

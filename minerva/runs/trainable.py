@@ -1,12 +1,13 @@
 """What a run needs of a trainer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from minerva.compute.tree import Tree
 from minerva.evaluation import Evaluator
+from minerva.metrics import Metric
 from minerva.runs.status import RunStatus
 from minerva.runs.store import Rows
 
@@ -17,6 +18,10 @@ class Trainable(Protocol):
     @property
     def algo(self) -> str:
         """The algorithm's name."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """What the algorithm's updates report."""
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""

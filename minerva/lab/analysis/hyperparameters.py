@@ -1,17 +1,16 @@
-"""Pages read off the code: an algorithm's settings with default, range and presets."""
+"""Pages read off the code: an algorithm's settings with default, range and presets, and its metrics."""
 
 import ast
 import dataclasses
 import inspect
+import math
 import re
 import textwrap
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from minerva.config import Config, Within
 from minerva.presets import presets
-from minerva.trainers.registry import PREFIXES, config_class
-
-NAMES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
+from minerva.trainers.registry import ALGORITHMS, config_class, metrics_of
 
 GREEK = ("alpha", "beta", "gamma", "epsilon", "eta", "lambda", "mu", "sigma")
 
@@ -56,8 +55,8 @@ def hyperparameter_page(algo: str) -> str:
     """The Markdown page of an algorithm's settings, `$...$` around symbols."""
     config = config_class(algo)
     lines = [
-        f"# {NAMES[algo]}: hyperparameters",
-        f"Every field of `minerva.{PREFIXES[algo]}Config`. On the command line `minerva train {algo} --gamma 0.995`, in"
+        f"# {ALGORITHMS[algo].title}: hyperparameters",
+        f"Every field of `minerva.{config.__name__}`. On the command line `minerva train {algo} --gamma 0.995`, in"
         f' Python `minerva.train("{algo}", env, gamma=0.995)`. Values outside their range are refused before training.',
     ]
     group = None
@@ -68,7 +67,7 @@ def hyperparameter_page(algo: str) -> str:
         symbol = f"${setting.symbol}$" if setting.symbol else ""
         row = f"| `{setting.name}` | {symbol} | `{setting.default}` | {setting.range} | {setting.meaning} |"
         lines[-1] += f"\n{row}"
-    return "\n\n".join([*lines, *_preset_tables(algo)]) + "\n"
+    return "\n\n".join([*lines, *_preset_tables(algo), *_metric_table(algo)]) + "\n"
 
 
 def _preset_tables(algo: str) -> list[str]:
@@ -81,6 +80,16 @@ def _preset_tables(algo: str) -> list[str]:
         rows += [f"| `{name}` | `{value}` | {preset.sources[name]} |" for name, value in preset.values.items()]
         blocks += [f"### {preset.name}", "\n".join(rows)]
     return blocks
+
+
+def _metric_table(algo: str) -> list[str]:
+    rows = ["| metric | healthy | meaning |", "|---|---|---|"]
+    for metric in metrics_of(algo):
+        low, high = metric.healthy
+        above, below = f"at least {low:g}" * (low > -math.inf), f"at most {high:g}" * (high < math.inf)
+        healthy = f"{low:g} to {high:g}" if above and below else above or below
+        rows.append(f"| `{metric.name}` | {healthy} | {metric.meaning} |")
+    return ["## Metrics", "What an update reports, in metrics.jsonl and TensorBoard.", "\n".join(rows)]
 
 
 def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, number
-from minerva.lab.analysis.peers import COMPARABLE, Figure, best_peer, means_over
+from minerva.lab.analysis.peers import Figure, best_peer, means_over
 from minerva.lab.analysis.records import RESULT_FILES, read_result
 
 HEAD = """\
@@ -32,8 +32,8 @@ OTHERS = "Other results"
 class Row(NamedTuple):
     """A cell of a grid: where the results of its seeds lie, and the command that makes them."""
 
-    algo: str
-    """The algorithm; `dmpo` is MPO with a distributional critic."""
+    published_as: tuple[str, ...]
+    """Whose published figures it is compared with, the closest first."""
     name: str
     task: Task
     files: tuple[Path, ...]
@@ -108,7 +108,7 @@ def _means(section: Section) -> list[str]:
         rows = [row for row in section.rows if row.name == name]
         one_scale = all(row.task.suite in SUITE_MAXIMUM for row in rows)
         envs, budget = [row.task.env for row in rows], rows[0].task.budget
-        theirs = means_over(envs, budget, COMPARABLE[rows[0].algo]) if one_scale and len(rows) > 1 else []
+        theirs = means_over(envs, budget, rows[0].published_as) if one_scale and len(rows) > 1 else []
         if not theirs:
             continue
         done = [cell.mean for cell in map(_cell, rows) if cell is not None]
@@ -128,7 +128,7 @@ def _others(rows: Sequence[Row], home: Path, links: str) -> str:
     cells = compare([read_result(file) for file in files]).cells if files else ()
     lines = []
     for cell in cells:
-        row = Row(cell.algo, cell.entry, cell.task, tuple(record.source for record in cell.records), "")
+        row = Row(cell.published_as, cell.entry, cell.task, tuple(record.source for record in cell.records), "")
         lines.append(_line(row, home, links))
     return "\n\n".join([f"## {OTHERS}", "\n".join([COLUMNS, *lines])]) if lines else ""
 
@@ -151,7 +151,7 @@ def _cell(row: Row) -> Cell | None:
 
 
 def _peer(row: Row) -> Figure | None:
-    return best_peer(row.task.env, row.task.budget, row.algo)
+    return best_peer(row.task.env, row.task.budget, row.published_as)
 
 
 def _verdict(row: Row) -> str:

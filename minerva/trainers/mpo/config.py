@@ -1,7 +1,8 @@
 """MPO's hyperparameters."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva.compute.optim import OptimizerType
 from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
@@ -111,6 +112,11 @@ class MPOConfig(Config):
     def sequence_length(self) -> int:
         """Rows that one target is computed from."""
         return self.retrace_steps if self.use_retrace else self.n_step
+
+    @classmethod
+    def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return DMPO, then MPO, for a distributional critic; MPO otherwise."""
+        return ("DMPO", "MPO") if settings.get("critic") == "categorical" else ("MPO",)
 
     def check(self) -> None:
         """Rules between fields."""

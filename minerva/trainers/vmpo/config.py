@@ -1,7 +1,8 @@
 """V-MPO's hyperparameters."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva.compute.optim import OptimizerType
 from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
@@ -110,6 +111,11 @@ class VMPOConfig(Config):
         """Steps of a pass over a rollout."""
         rows = self.num_envs * self.rollout_steps
         return -(-rows // (self.minibatch_size or rows))
+
+    @classmethod
+    def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return V-MPO and, where nobody published a figure of it, PPO."""
+        return ("V-MPO", "PPO")
 
     def check(self) -> None:
         """The selection must not be empty, hold all that is learned from, and the bounds fall only with the rates."""
