@@ -37,7 +37,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Rule:
-    """A sign of ill health: `broken` looks at averaged metrics, `message` may name them as `{kl/mean:.2g}`."""
+    """A sign of ill health: `broken` looks at averaged metrics, `message` may name them as `{<name>:.2g}`."""
 
     name: str
     broken: Callable[[Mapping[str, float]], bool]
@@ -64,7 +64,7 @@ class Metric:
     warning: str = ""
     """In two or three words, what is wrong outside that range; empty: nobody is warned."""
     advice: str = ""
-    """The warning in full, with the setting to change. It may name metrics as `{kl/mean:.2g}`."""
+    """The warning in full, with the setting to change. It may name metrics as `{<name>:.2g}`."""
     reduce: Literal["mean", "min", "max"] = "mean"
     """How the values of several ranks become one."""
     optional: bool = False

@@ -24,6 +24,9 @@ from minerva.trainers.registry import ALGORITHMS, published_as
 LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}
 """Navigation entries that stand for a folder of generated pages, one per module."""
 
+PAGE_OF_EACH = ("algorithms/", "hyperparameters/")
+"""Navigation entries that stand for a page of each algorithm."""
+
 FIRST_GRIDS = ("dm_control_500k", "gym_3m", "gym_1m", "vmpo_8m")
 """Those that the results page begins with; others follow by name."""
 
@@ -135,8 +138,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _listed(entry: dict[str, Any], pages: Path) -> dict[str, Any]:
-    """A navigation entry, with the pages of a generated folder in place of its name."""
+    """A navigation entry, with the pages of a folder in place of its name."""
     ((title, value),) = entry.items()
+    if value in PAGE_OF_EACH:
+        return {title: [{algorithm.title: f"{value}{name}.md"} for name, algorithm in ALGORITHMS.items()]}
     if not isinstance(value, str) or value not in LISTS:
         return entry
     folder = pages / LISTS[value]

@@ -12,19 +12,7 @@ from minerva.config import Config, Within
 from minerva.presets import presets
 from minerva.trainers.registry import ALGORITHMS, config_class, metrics_of
 
-GREEK = ("alpha", "beta", "gamma", "epsilon", "eta", "lambda", "mu", "sigma")
-
-SYMBOLS = {
-    "gamma": r"\gamma",
-    "gae_lambda": r"\lambda",
-    "retrace_lambda": r"\lambda",
-    "m_steps": "M",
-    "alpha_lr": r"\beta_\alpha",
-    "epsilon_eta": r"\epsilon_\eta",
-    "epsilon_mu": r"\epsilon_\mu",
-    "epsilon_sigma": r"\epsilon_\sigma",
-}
-"""Where the meaning does not begin with the symbol."""
+GREEK = re.compile("alpha|beta|gamma|epsilon|eta|lambda|mu|sigma")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +32,7 @@ def settings(config: type[Config]) -> list[Setting]:
     meanings, groups = _documented(config)
     found = []
     for field in dataclasses.fields(config):
-        symbol, meaning = _symbol(field.name, meanings.get(field.name, ""))
+        symbol, meaning = _symbol(meanings.get(field.name, ""))
         annotation = config.annotations()[field.name]
         default = _shown(field.default)
         found.append(Setting(field.name, groups.get(field.name, ""), symbol, default, meaning, _range(annotation)))
@@ -110,15 +98,15 @@ def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
     return meanings, groups
 
 
-def _symbol(field: str, meaning: str) -> tuple[str, str]:
+def _symbol(meaning: str) -> tuple[str, str]:
     """A meaning like `N: actions sampled per state` names its symbol first."""
     found = re.match(r"([A-Za-z]{1,7}(?:_[A-Za-z0-9]+)?): (.*)", meaning)
-    if not found or (len(found[1]) > 1 and "_" not in found[1]):
-        return SYMBOLS.get(field, ""), meaning
+    if not found or (len(found[1]) > 1 and "_" not in found[1] and not GREEK.fullmatch(found[1])):
+        return "", meaning
     base, _, index = found[1].partition("_")
-    tex = f"\\{base}" if base in GREEK else base
+    tex = f"\\{base}" if GREEK.fullmatch(base) else base
     if index:
-        tex += f"_\\{index}" if index in GREEK else f"_{{{index}}}"
+        tex += f"_\\{index}" if GREEK.fullmatch(index) else f"_{{{index}}}"
     return tex, found[2][0].upper() + found[2][1:]
 
 

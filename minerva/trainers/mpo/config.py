@@ -41,7 +41,7 @@ class MPOConfig(Config):
 
     # Critic
     gamma: Annotated[float, FRACTION] = 0.99
-    """Discount."""
+    """gamma: discount."""
     n_step: Annotated[int, AT_LEAST_ONE] = 1
     """n: steps of reward before the target bootstraps."""
     use_retrace: bool = False
@@ -51,7 +51,7 @@ class MPOConfig(Config):
     retrace_mc_actions: Annotated[int, AT_LEAST_ONE] = 8
     """K: actions over which the state value in Retrace is averaged."""
     retrace_lambda: Annotated[float, FRACTION] = 0.95
-    """Trace parameter lambda of Retrace."""
+    """lambda: trace parameter of Retrace."""
     critic: Literal["scalar", "categorical", "hl_gauss"] = "scalar"
     """What it predicts: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
     critic_atoms: Annotated[int, Within("[2, inf)")] = 51
