@@ -24,7 +24,13 @@ class Module(NamedTuple):
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return parsed(self.text)
+
+
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """The syntax of a file, which every rule looks at anew and none changes."""
+    return ast.parse(text)
 
 
 def modules(package: str) -> list[Module]:
