@@ -110,7 +110,7 @@ class Trainer(ABC):
         declared: Sequence[Metric] = self.agent.METRICS
         return declared
 
-    def glance(
+    def status(
         self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
     ) -> RunStatus:
         """How its run stands, by the gauges' means over some reports."""

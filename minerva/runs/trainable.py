@@ -48,7 +48,7 @@ class Trainable(Protocol):
     def rows(self) -> Rows | None:
         """A replay, whose rows are saved apart from the state."""
 
-    def glance(
+    def status(
         self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
     ) -> RunStatus:
         """How its run stands."""
