@@ -22,7 +22,6 @@ from minerva.envs.engines.subprocesses import ProcessEngine
 from minerva.envs.vector import VectorEnv
 from minerva.errors import EnvError, EnvStepError
 
-sys.path.append(str(Path(__file__).parents[1] / "faults"))
 FAULTY = "fault_envs:FaultyHopper-v0"
 
 

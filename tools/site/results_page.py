@@ -5,9 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, number
+from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, entry_title, number
 from minerva.lab.analysis.peers import Figure, best_peer, means_over
 from minerva.lab.analysis.records import RESULT_FILES, read_result
+from minerva.lab.benchmark import grid
+from minerva.lab.benchmark.files import Files
+from minerva.trainers.registry import published_as
+
+FIRST_GRIDS = ("dm_control_500k", "gym_3m", "gym_1m", "vmpo_8m")
+"""Those that the page begins with; others follow by name."""
 
 HEAD = """\
 # Results
@@ -47,8 +53,11 @@ class Section(NamedTuple):
     rows: tuple[Row, ...]
 
 
-def results_page(sections: Sequence[Section], home: Path, links: str) -> str:
-    """The Markdown page. Raw files lie in `home`, and are linked to as `links`/<path from there>."""
+def results_page(root: Path, links: str) -> str:
+    """Return the Markdown page of a checkout, each raw file linked to as `links`/<path in benchmarks/results>."""
+    home = root / "benchmarks" / "results"
+    grids = sorted((root / "benchmarks" / "grids").glob("*.toml"), key=_grid_order)
+    sections = [_grid_section(path, root) for path in grids]
     rows = [row for section in sections for row in section.rows]
     kinds = [_verdict(row) for row in rows]
     won, lost, unknown, left = (kinds.count(kind) for kind in ("won", "lost", "no figure", "not run"))
@@ -57,6 +66,38 @@ def results_page(sections: Sequence[Section], home: Path, links: str) -> str:
     parts = [_section(section, home, links) for section in sections]
     page = [HEAD, summary, *parts, _others(rows, home, links), _protocols(rows)]
     return "\n\n".join(part.strip() for part in page if part) + "\n"
+
+
+# --- the grids ------------------------------------------------------------------------------------------------------
+
+
+def _grid_order(path: Path) -> tuple[int, str]:
+    return (FIRST_GRIDS.index(path.stem) if path.stem in FIRST_GRIDS else len(FIRST_GRIDS), path.stem)
+
+
+def _grid_section(path: Path, root: Path) -> Section:
+    """A grid's rows under its first comment."""
+    read = grid.read_grid(path)
+    files = Files(Path(), (read.results or root / "benchmarks" / "results").resolve())
+    title = path.read_text().splitlines()[0].lstrip("# ").rstrip(".")
+    return Section(title, tuple(_grid_row(cells, files, path.relative_to(root)) for cells in read.rows()))
+
+
+def _grid_row(cells: Sequence[grid.Cell], files: Files, path: Path) -> Row:
+    first = cells[0]
+    entry = first.entry
+    for cell in cells:
+        files.done(cell)  # refuses the file of another experiment
+    return Row(
+        published_as(entry.algo, entry.hyperparameters),
+        entry_title(entry.algo, entry.label, first.total_steps),
+        Task(first.env, first.total_steps),
+        tuple(files.result(cell) for cell in cells),
+        f"minerva benchmark {path.as_posix()} --algos {entry.name} --envs {first.env}",
+    )
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
 
 
 def _section(section: Section, home: Path, links: str) -> str:
