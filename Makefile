@@ -44,7 +44,7 @@ test-slow: $(VENV)/.dev wheel-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not cuda" -q
 
 faults: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --long
+	OMP_NUM_THREADS=1 $(BIN)/python tools/faults/run_faults.py --long
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -196,6 +196,8 @@ class _Parser:
         return letter is None or (self.peek(1), self.peek(2), self.peek(3)) == ("{", letter, "}")
 
     def unknown(self) -> Node:
+        if self.found[self.at].text in ("^", "_"):
+            self.fail("a script stands behind a symbol or a bracket, not behind a function: write `\\tanh(x)^2`")
         end = guess(self.found, self.at)
         start, stop = self.found[self.at].start, self.found[end - 1].end
         raise FormulaError("UNKNOWN", start, stop)

@@ -9,9 +9,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minerva.trainers.registry import class_homes
 from minerva.version import __version__ as __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for editors and type checkers alone: an algorithm that is not listed here works, its names are Any
     from minerva.api import evaluate as evaluate
     from minerva.api import train as train
     from minerva.api import train_seeds as train_seeds
@@ -27,40 +28,17 @@ if TYPE_CHECKING:
     from minerva.trainers.vmpo.config import VMPOConfig as VMPOConfig
     from minerva.trainers.vmpo.trainer import VMPOTrainer as VMPOTrainer
 
-# Imported when first used: acting with a trained policy needs no simulator, and `minerva --help` no torch.
+# Imported when first used: acting with a trained policy needs no simulator, and `import minerva` no torch.
 _HOMES = {
     "train": "minerva.api",
     "train_seeds": "minerva.api",
     "evaluate": "minerva.api",
     "load_policy": "minerva.policy",
     "Policy": "minerva.policy",
-    "MPOAgent": "minerva.trainers.mpo.agent",
-    "MPOConfig": "minerva.trainers.mpo.config",
-    "MPOTrainer": "minerva.trainers.mpo.trainer",
-    "PPOAgent": "minerva.trainers.ppo.agent",
-    "PPOConfig": "minerva.trainers.ppo.config",
-    "PPOTrainer": "minerva.trainers.ppo.trainer",
-    "VMPOAgent": "minerva.trainers.vmpo.agent",
-    "VMPOConfig": "minerva.trainers.vmpo.config",
-    "VMPOTrainer": "minerva.trainers.vmpo.trainer",
+    **class_homes(),
 }
 
-__all__ = [
-    "MPOAgent",
-    "MPOConfig",
-    "MPOTrainer",
-    "PPOAgent",
-    "PPOConfig",
-    "PPOTrainer",
-    "Policy",
-    "VMPOAgent",
-    "VMPOConfig",
-    "VMPOTrainer",
-    "evaluate",
-    "load_policy",
-    "train",
-    "train_seeds",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,11 @@ class Config:
             object.__setattr__(self, field, checked(field, getattr(self, field), annotation))
         self.check()
 
+    @classmethod
+    def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return whose published figures such settings are compared with, the closest first; none: the algorithm's."""
+        return ()
+
     def check(self) -> None:
         """Rules between fields; an algorithm overrides this."""
 

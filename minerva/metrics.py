@@ -1,7 +1,10 @@
-"""Whether the constraints of MPO and V-MPO do their work: metrics watched over time, warnings that name the remedy.
+"""What an algorithm's metrics are, declared once: name, meaning, where each is shown, its healthy range, the remedy.
 
-A constrained update can fail silently: losses look fine while a temperature has not settled or a spread is frozen.
-Each algorithm states what it watches as rules; this file averages the metrics and speaks up, once per rule.
+Every algorithm lists its own in `trainers/<algo>/metrics.py`. TensorBoard's layout, the report's panels, the gauges in
+the terminal, the mean over ranks and the warnings all read that list.
+
+A constrained update can fail silently: losses look fine while a temperature has not settled or a standard deviation is
+frozen. `Health` averages the metrics of a run and warns, once per rule, with the setting to change.
 """
 
 import logging
@@ -9,22 +12,116 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-
-from minerva.compute.tree import Tree
+from typing import Any, Literal
 
 logger = logging.getLogger("minerva")
 
 WINDOW = 20
 """Reports that are averaged, and that a run has to make before it is judged."""
 
+# --- declarations -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A plot of the report. Metrics of several algorithms whose panels have the same title share one."""
+
+    title: str
+    meaning: str
+    at: float | None = None
+    """A level worth a line."""
+    log: bool = False
+    bound: str | None = None
+    """The setting that the metric is divided by; runs without it have no line."""
+
 
 @dataclass(frozen=True)
 class Rule:
-    """A sign of ill health: `broken` looks at averaged metrics, `message` may name them as `{kl/mean:.2g}`."""
+    """A sign of ill health: `broken` looks at averaged metrics, `message` may name them as `{<name>:.2g}`."""
 
     name: str
     broken: Callable[[Mapping[str, float]], bool]
     message: str
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of every update."""
+
+    name: str
+    """Its key in metrics.jsonl."""
+    meaning: str
+    label: str = ""
+    """What the terminal calls it; empty: it is not shown there."""
+    chart: str = ""
+    """Title of its chart in TensorBoard, among those of the update's health; metrics may share one."""
+    loss_chart: str = ""
+    """Title of its chart in TensorBoard, among the losses."""
+    panels: tuple[Panel, ...] = ()
+    """The report's plots of it."""
+    healthy: tuple[float, float] = (-math.inf, math.inf)
+    """Where its average should lie."""
+    warning: str = ""
+    """In two or three words, what is wrong outside that range; empty: nobody is warned."""
+    advice: str = ""
+    """The warning in full, with the setting to change. It may name metrics as `{<name>:.2g}`."""
+    reduce: Literal["mean", "min", "max"] = "mean"
+    """How the values of several ranks become one."""
+    optional: bool = False
+    """Whether only some settings give it."""
+
+    def is_healthy(self, value: float) -> bool:
+        """Return whether an average lies within the healthy range."""
+        return self.healthy[0] <= value <= self.healthy[1]
+
+
+def range_rules(metrics: Iterable[Metric]) -> list[Rule]:
+    """Return a rule for each metric that has a warning: its average must stay within the healthy range."""
+    return [_range_rule(metric) for metric in metrics if metric.warning]
+
+
+def _range_rule(metric: Metric) -> Rule:
+    return Rule(metric.warning, lambda averages: not metric.is_healthy(averages[metric.name]), metric.advice)
+
+
+# --- what several algorithms have ---------------------------------------------------------------------------------
+
+LEARNING_RATE = Metric("charts/learning_rate", "Learning rate of the policy in this update.", chart="learning rate")
+
+MEAN_KL = Panel(
+    "Mean: KL over its bound",
+    "How far an update moves the policy's mean, in units of its bound. At or below 1 the trust region holds.",
+    at=1.0,
+    log=True,
+)
+STD_KL = Panel(
+    "Standard deviation: KL over its bound",
+    "How far an update moves the policy's standard deviation, in units of its bound.",
+    at=1.0,
+    log=True,
+)
+TEMPERATURE = Panel(
+    "Temperature", "Small: the best samples take all the weight. Large: all samples count the same.", log=True
+)
+MEAN_MULTIPLIER = Panel(
+    "Multiplier of the mean's KL", "The price of moving the mean. It should move away from where it began.", log=True
+)
+STD_MULTIPLIER = Panel(
+    "Multiplier of the standard deviation's KL",
+    "The price of changing the standard deviation. Stuck at a high value, the standard deviation is frozen.",
+    log=True,
+)
+EFFECTIVE_SAMPLES = Panel(
+    "Effective samples",
+    "How many samples the improved policy rests on: of each state's actions, or of the rollout's rows.",
+    log=True,
+)
+ENTROPY = Panel("Entropy", "Falls slowly while the policy makes up its mind; at once, and exploration has ended.")
+EXPLAINED_VARIANCE = Panel(
+    "Explained variance", "How much of the returns the value network foresees: towards 1.", at=1.0
+)
+
+# --- watching a run -----------------------------------------------------------------------------------------------
 
 
 class Health:
@@ -51,11 +148,11 @@ class Health:
         self.warned += names
         return names
 
-    def state_dict(self) -> Tree:
+    def state_dict(self) -> dict[str, Any]:
         """The last reports, and the rules that nothing was said about yet, by name."""
         return {"rows": [dict(row) for row in self.rows], "unsaid": [rule.name for rule in self.rules]}
 
-    def load_state_dict(self, state: Tree) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state made by `state_dict` under the same rules."""
         rows = [{str(name): float(value) for name, value in row.items()} for row in state["rows"]]
         self.rows = deque(rows, self.rows.maxlen)

@@ -2,11 +2,16 @@
 
 import ast
 import fnmatch
+import functools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from minerva import metrics
+from minerva.trainers.registry import ALGORITHMS, config_class, metrics_of
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -19,7 +24,13 @@ class Module(NamedTuple):
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return parsed(self.text)
+
+
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """The syntax of a file, which every rule looks at anew and none changes."""
+    return ast.parse(text)
 
 
 def modules(package: str) -> list[Module]:
@@ -256,6 +267,44 @@ def long_files(module: Module) -> list[str]:
     return [f"{module.name}: {lines} lines"] if lines > LONGEST_FILE else []
 
 
+# --- rule 6: nobody else names an algorithm's metrics, settings or titles -----------------------------------------
+
+
+@functools.cache
+def own_words() -> dict[str, str]:
+    """Every metric and setting that one algorithm alone has, and all it is called, with the algorithm's name."""
+    shared = {value.name for value in vars(metrics).values() if isinstance(value, metrics.Metric)}
+    settings = {algo: set(config_class(algo).annotations()) for algo in ALGORITHMS}
+    found = {}
+    for algo, line in ALGORITHMS.items():
+        others = set().union(*(settings[other] for other in ALGORITHMS if other != algo))
+        reported = {metric.name for metric in metrics_of(algo)}
+        names = (reported - shared) | (settings[algo] - others - read_by_the_loops()) | {line.name, line.title}
+        found |= dict.fromkeys(names, algo)
+    return found
+
+
+def read_by_the_loops() -> set[str]:
+    """The settings that a loop asks of its config: they are the loop's, however few algorithms run in it."""
+    nodes = [node for module in MINERVA if matches(module.name, "loop.*") for node in ast.walk(module.tree)]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return {node.attr for node in attributes if ast.unparse(node.value).endswith(("config", "share"))}
+
+
+def algorithms_named_elsewhere(module: Module) -> list[str]:
+    """Words with a slash or an underscore must not occur in any string; others, such as `critic`, not as a string."""
+    if algorithm(module.name) or module.name == "trainers.registry":
+        return []
+    arguments = {node.arg for node in ast.walk(module.tree) if isinstance(node, ast.arg)}
+    words = {word: algo for word, algo in own_words().items() if word not in arguments}
+    found = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            parts = {node.value, *re.findall(r"[\w/]*[/_][\w/]*", node.value)}
+            found += [f"{module.name}:{node.lineno} names {word} of {words[word]}" for word in parts & words.keys()]
+    return found
+
+
 # --- the code keeps the rules -------------------------------------------------------------------------------------
 
 Rule = Callable[[Module], list[str]]
@@ -271,6 +320,7 @@ RULES: list[Rule] = [
     side_effects_of_forward,
     long_functions,
     long_files,
+    algorithms_named_elsewhere,
 ]
 
 
@@ -335,6 +385,14 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (side_effects_of_forward, "networks", forward("global calls")),
     (long_functions, "config", "def f():\n" + "    x = 1\n" * LONGEST_FUNCTION),
     (long_files, "config", "x = 1\n" * (LONGEST_FILE + 1)),
+    (algorithms_named_elsewhere, "runs.status", "value = metrics['losses/approx_kl']"),
+    (algorithms_named_elsewhere, "runs.status", "message = f'KL {metrics}: {x:.2g} is kl/q_pi over its bound'"),
+    (algorithms_named_elsewhere, "lab.analysis.health", "PANELS = {'Temperature': 'eta'}"),
+    (algorithms_named_elsewhere, "lab.analysis.health", "bound = settings.get('target_kl')"),
+    (algorithms_named_elsewhere, "lab.analysis.comparison", "distributional = settings.get('critic') == 'categorical'"),
+    (algorithms_named_elsewhere, "cli.tune", 'def f():\n    """Lower epsilon_eta."""'),
+    (algorithms_named_elsewhere, "lab.export.card", "TITLES = {1: 'V-MPO'}"),
+    (algorithms_named_elsewhere, "cli.presets", "algo: Literal['all', 'vmpo']"),
 ]
 
 KEPT: list[tuple[Rule, str, str]] = [
@@ -350,6 +408,11 @@ KEPT: list[tuple[Rule, str, str]] = [
     (side_effects_of_forward, "networks", "class Net:\n    def update_stats(self, x):\n        self.mean.copy_(x)"),
     (long_functions, "config", "def f():\n" + "    x = 1\n" * (LONGEST_FUNCTION - 1)),
     (long_files, "config", "x = 1\n" * LONGEST_FILE),
+    (algorithms_named_elsewhere, "trainers.mpo.improve", "metrics = {'eta': 1}"),
+    (algorithms_named_elsewhere, "runs.run", "row = {'train/episode_return': 1, 'charts/learning_rate': 1}"),
+    (algorithms_named_elsewhere, "loop.off_policy", "raise ConfigError('lower update_after')"),
+    (algorithms_named_elsewhere, "networks", "def f(initial_std):\n    check('initial_std', initial_std)"),
+    (algorithms_named_elsewhere, "networks", 'def f():\n    """What the critic sees of MPO."""'),
 ]
 
 

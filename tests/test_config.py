@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from minerva.config import AT_LEAST_ONE, FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within, nearest
 from minerva.errors import ConfigError
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
-ALL = [config_class(name) for name in PREFIXES]
+ALL = [config_class(name) for name in ALGORITHMS]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,11 @@ import logging
 
 import pytest
 
-from minerva.metrics import Health, Rule
+from minerva.metrics import Health, Metric, Rule, range_rules
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.health import rules
+from minerva.trainers.mpo.metrics import rules
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.metrics import rules as ppo_rules
 
 HIGH = Rule("high", lambda mean: mean["kl/mean"] > 2, "kl is {kl/mean:.1f}: lower policy_lr")
 
@@ -59,12 +61,12 @@ HEALTHY = {
     [
         ({"kl/q_pi": 2.5}, "temperature", "temperature_lr"),
         ({"kl/q_pi": 0.1}, "temperature", "temperature_lr"),
-        ({"alpha_std": 990.0, "health/kl_std": 0.01}, "frozen spread", "init_log_alpha_stddev"),
+        ({"alpha_std": 990.0, "health/kl_std": 0.01}, "frozen std", "init_log_alpha_stddev"),
         ({"health/kl_mean": 3.0}, "mean over its bound", "lambda_lr"),
-        ({"health/kl_std": 3.0}, "spread over its bound", "mstep_kl_epsilon_std"),
+        ({"health/kl_std": 3.0}, "std over its bound", "mstep_kl_epsilon_std"),
         ({"health/effective_samples": 1.2}, "few samples", "kl_epsilon"),
         ({"health/out_of_bounds": 0.9}, "out of bounds", "epsilon_penalty"),
-        ({"pi/std_max": 1e-5}, "no spread left", "mstep_kl_epsilon_std"),
+        ({"pi/std_max": 1e-5}, "collapsed std", "mstep_kl_epsilon_std"),
     ],
 )
 def test_each_illness_of_mpo_names_the_setting_that_mends_it(
@@ -76,6 +78,23 @@ def test_each_illness_of_mpo_names_the_setting_that_mends_it(
         assert health(HEALTHY | sick) == [name]
     assert option in caplog.text
     assert hasattr(MPOConfig(), option)
+
+
+def test_steps_of_ppo_that_are_too_long_name_the_settings_that_shorten_them(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health(ppo_rules(), window=1)
+    assert health({"losses/approx_kl": 0.06}) == []
+    with caplog.at_level(logging.WARNING, "minerva"):
+        assert health({"losses/approx_kl": 0.15}) == ["large steps"]
+    for option in ("policy_lr", "update_epochs", "target_kl"):
+        assert option in caplog.text
+        assert hasattr(PPOConfig(), option)
+
+
+def test_a_metric_with_a_warning_is_a_rule_of_its_range() -> None:
+    watched = Metric("kl", "", healthy=(0.5, 2.0), warning="far", advice="kl is {kl:.1f}: lower policy_lr")
+    (rule,) = range_rules([watched, Metric("loss", "", healthy=(0.0, 1.0))])
+    assert (rule.name, rule.message) == ("far", watched.advice)
+    assert [rule.broken({"kl": value}) for value in (0.4, 0.5, 2.0, 2.1)] == [True, False, False, True]
 
 
 def test_a_rule_waits_until_all_reports_tell_its_metric() -> None:

@@ -10,9 +10,9 @@ import pytest
 from minerva.envs.ids import known_ids
 from minerva.errors import ConfigError
 from minerva.presets import NONE, Preset, preset_for, presets
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
-ALL = [(algo, preset) for algo in PREFIXES for preset in presets(algo).values()]
+ALL = [(algo, preset) for algo in ALGORITHMS for preset in presets(algo).values()]
 
 over_all = pytest.mark.parametrize(("algo", "preset"), ALL, ids=[f"{algo}-{preset.name}" for algo, preset in ALL])
 
@@ -132,7 +132,7 @@ def test_likeness_that_leads_nowhere_is_refused(tmp_path: Path, wrong: str, mess
         in_a_file(tmp_path, FAMILY + wrong, "Ant-v5")
 
 
-@pytest.mark.parametrize("algo", PREFIXES)
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_no_block_of_settings_is_written_twice(algo: str) -> None:
     table = tomllib.loads((resources.files("minerva.presets") / f"{algo}.toml").read_text())
     del table["sources"]

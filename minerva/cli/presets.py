@@ -1,7 +1,7 @@
 """`minerva presets`: what the tuned settings are, and where each number comes from."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.console import Console
@@ -10,7 +10,12 @@ from rich.table import Table
 from minerva.config import nearest
 from minerva.errors import ConfigError
 from minerva.presets import Preset, presets
-from minerva.trainers.registry import PREFIXES
+from minerva.trainers.registry import ALGORITHMS
+
+if TYPE_CHECKING:
+    AlgoChoice = str
+else:
+    AlgoChoice = Literal["all", *ALGORITHMS]
 
 
 @dataclass(frozen=True)
@@ -19,13 +24,13 @@ class ShowPresets:
 
     env: tyro.conf.Positional[str | None] = None
     """Environment id or preset name; without it, all are listed."""
-    algo: Literal["all", "ppo", "mpo", "vmpo"] = "all"
+    algo: AlgoChoice = "all"
     """Only this algorithm's."""
 
     def run(self) -> int:
         """Print them."""
         console = Console(highlight=False)
-        algos = PREFIXES if self.algo == "all" else [self.algo]
+        algos = ALGORITHMS if self.algo == "all" else [self.algo]
         found = [(algo, preset) for algo in algos for preset in presets(algo).values()]
         if self.env is None:
             for algo, preset in found:

@@ -30,7 +30,7 @@ from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_con
 from minerva.runs.run import Result
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import CheckpointStore
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
 DEFAULT_ENV = "Pendulum-v1"
 
@@ -97,7 +97,7 @@ class TrainCommand:
     def run(self) -> int:
         """Train, then say what came of it. Exit code 0, or 3 if a signal stopped it."""
         options = self.run_options
-        algo = next(name for name in PREFIXES if isinstance(self.hyperparameters, config_class(name)))
+        algo = next(name for name in ALGORITHMS if isinstance(self.hyperparameters, config_class(name)))
         if options.threads < 1:
             raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
         torch.set_num_threads(options.threads)
@@ -170,9 +170,9 @@ def train_type(arguments: Sequence[str]) -> Any:
     Defaults depend on the environment, so the few options that choose them are read first.
     """
     chosen = _chosen(arguments)
-    algo = next((word for word in arguments if word in PREFIXES), None)
+    algo = next((word for word in arguments if word in ALGORITHMS), None)
     members = []
-    for name in PREFIXES:
+    for name in ALGORITHMS:
         default = _defaults(name, chosen) if name == algo else TrainCommand(RunOptions(), _unchecked(name, NONE.values))
         members.append(Annotated[TrainCommand, tyro.conf.subcommand(name, default=default)])
     return Union[tuple(members)]  # noqa: UP007  built at run time
@@ -182,11 +182,11 @@ def with_algorithm(arguments: Sequence[str]) -> list[str]:
     """The arguments of `minerva train`, with the algorithm that a saved config names if they name none."""
     words = list(arguments)
     chosen = _chosen(words)
-    if not chosen.resume or words[:1] != ["train"] or any(word in PREFIXES for word in words):
+    if not chosen.resume or words[:1] != ["train"] or any(word in ALGORITHMS for word in words):
         return words
     algo = read_config(_config_file(chosen.resume[0], is_run=True)).get("algo")
-    if algo not in PREFIXES:
-        raise RunError(f"{chosen.resume[0]} holds a run of {algo!r}: give a run of {', '.join(PREFIXES)}.")
+    if algo not in ALGORITHMS:
+        raise RunError(f"{chosen.resume[0]} holds a run of {algo!r}: give a run of {', '.join(ALGORITHMS)}.")
     return ["train", str(algo), *words[1:]]
 
 

@@ -32,7 +32,7 @@ class Tune:
     env: str
     """Environment id."""
     search: tuple[str, ...] = ()
-    """Hyperparameters, as clip_ratio, clip_ratio=0.1:0.4 or num_envs=8,16; none: rates, bounds and discounts."""
+    """Hyperparameters, as gamma, gamma=0.95:0.99 or num_envs=8,16; none: rates, bounds and discounts."""
     trials: int = 30
     """Settings to try."""
     seeds: str = "1000:1003"

@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
+from minerva.metrics import Metric
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = dict[str, Tensor]
@@ -31,6 +32,8 @@ class Agent(ABC):
     """Those of them that are worth compiling each."""
     INPUTS: ClassVar[tuple[str, ...]]
     """Fields of the config that an update takes as numbers: the agents of a stack may differ in them."""
+    METRICS: ClassVar[Sequence[Metric]]
+    """What an update reports."""
     ACTING_STATE: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
     """What acting needs of the state, as far as there is such a part."""
     COMPILE_WHOLE_UPDATE: ClassVar[bool] = False
@@ -147,17 +150,17 @@ def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> 
     }
 
 
-def metrics_to_host(metrics: Rows, ranks: Ranks = SINGLE) -> list[dict[str, float]]:
+def metrics_to_host(metrics: Rows, ranks: Ranks = SINGLE, declared: Iterable[Metric] = ()) -> list[dict[str, float]]:
     """Metrics as numbers, in one transfer: those of an agent over all processes, or of each agent of a stack."""
     columns = torch.stack([value.detach().to(torch.float64) for value in metrics.values()]).unsqueeze(-1)
     if ranks.count > 1:
-        columns = _over_processes(list(metrics), torch.stack([of for (of,) in ranks.each(columns)]))
+        columns = _over_ranks(list(metrics), torch.stack([of for (of,) in ranks.each(columns)]), declared)
     rows = columns.flatten(1).T.tolist() if columns.ndim == 2 else columns.squeeze(-1).T.tolist()
     return [dict(zip(metrics, row, strict=True)) for row in rows]
 
 
-def _over_processes(names: Sequence[str], columns: Tensor) -> Tensor:
-    """Metrics of all processes as one: what is called a minimum or maximum is that, all else is a mean.  [W, M, 1]"""
+def _over_ranks(names: Sequence[str], columns: Tensor, declared: Iterable[Metric]) -> Tensor:
+    """Return one value for all ranks of each metric: what its declaration says, a mean if it has none.  [W, M, 1]"""
     chosen = {"min": columns.amin(0), "max": columns.amax(0), "mean": columns.mean(0)}
-    rules = ["min" if name.endswith("min") else "max" if name.endswith("max") else "mean" for name in names]
-    return torch.stack([chosen[rule][row] for row, rule in enumerate(rules)])
+    reduce = {metric.name: metric.reduce for metric in declared}
+    return torch.stack([chosen[reduce.get(name, "mean")][row] for row, name in enumerate(names)])

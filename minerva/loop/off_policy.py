@@ -17,7 +17,6 @@ from minerva.loop.agent import OffPolicyAgent, Rows
 from minerva.loop.collector import Collector, ReplayPlan
 from minerva.loop.stacking import Stack, joined_state
 from minerva.loop.trainer import Trainer, note, taken_episodes
-from minerva.metrics import Health
 from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
@@ -29,7 +28,6 @@ class OffPolicyTrainer(Trainer):
 
     agent: OffPolicyAgent
     replay: Replay
-    health: Health
 
     @functools.cached_property
     def row(self) -> dict[str, float]:

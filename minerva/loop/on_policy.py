@@ -54,8 +54,7 @@ class OnPolicyTrainer(Trainer):
             stack.learn(scale(writer.tensors()), stack.hyper(first.remaining(step // first.batch_size, updates)))
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
-                if trainer.health is not None:
-                    trainer.health(row)
+                trainer.health(row)
             runs.report(step, metrics, taken_episodes(trainers))
 
     def check(self, total_steps: int) -> None:
@@ -83,15 +82,14 @@ class OnPolicyTrainer(Trainer):
     def state_dict(self) -> Tree:
         """Agent, environments, reward normaliser, the watch over constraints and what is collected of a rollout."""
         reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        health = self.health.state_dict() if self.health else None
-        own = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": health}
+        own = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": self.health.state_dict()}
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Tree) -> str:
         """Take over a state made by `state_dict`."""
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
-        if self.health:
+        if state["health"] is not None:  # PPO's runs of earlier versions were not watched
             self.health.load_state_dict(state["health"])
         self.rollout.load_state_dict(state["rollout"])
         return super().load_state_dict(state)

@@ -58,7 +58,7 @@ class Population:
             console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
             view = stack.enter_context(ProgressView(console, total_steps, first, how.quiet))
             try:
-                self._train(runs, lambda step: view.show(step, lambda: [run.glance() for run in runs]))
+                self._train(runs, lambda step: view.show(step, lambda: [run.status() for run in runs]))
             except KeyboardInterrupt:
                 if not signals.received:
                     raise

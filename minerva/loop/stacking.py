@@ -139,7 +139,7 @@ class Stack:
         """What each agent has to report of the last update, fetched in one transfer; nothing if there was none."""
         if not self._metrics:
             return []
-        rows = metrics_to_host(self._metrics, self.agents[0].ranks)
+        rows = metrics_to_host(self._metrics, self.agents[0].ranks, self.agents[0].METRICS)
         return [agent.reported(row) for agent, row in zip(self.agents, rows, strict=True)]
 
     # --- details --------------------------------------------------------------------------------------------

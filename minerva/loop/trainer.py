@@ -19,13 +19,13 @@ from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
 from minerva.loop.collector import Collector, LocalCollector
-from minerva.metrics import Health
+from minerva.metrics import Health, Metric
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.run_group import RunGroup
-from minerva.runs.status import MetricGauge, RunStatus, read
+from minerva.runs.status import RunStatus, gauge_values
 
 
 class Trainer(ABC):
@@ -36,7 +36,7 @@ class Trainer(ABC):
     """What is acted in: an `Engine`, or what stands for the environments of remote workers."""
     agent: Any
     config: Any
-    health: Health | None = None
+    health: Health
 
     def __init__(
         self,
@@ -116,16 +116,17 @@ class Trainer(ABC):
         return None
 
     @property
-    def gauges(self) -> Sequence[MetricGauge]:
-        """What to show of the updates' health while a run goes on."""
-        return ()
+    def metrics(self) -> Sequence[Metric]:
+        """What the algorithm's updates report."""
+        declared: Sequence[Metric] = self.agent.METRICS
+        return declared
 
-    def glance(
+    def status(
         self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
     ) -> RunStatus:
         """How its run stands, by the gauges' means over some reports."""
-        warned = self.health.warned if self.health is not None else []
-        return RunStatus(f"seed {self.seed}", train, evaluations, read(self.gauges, reports), warned)
+        readings = gauge_values(self.metrics, reports)
+        return RunStatus(f"seed {self.seed}", train, evaluations, readings, self.health.warned)
 
     @classmethod
     @abstractmethod

@@ -8,12 +8,13 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from minerva.errors import TrainingError
+from minerva.metrics import Metric
 from minerva.runs import files
 from minerva.runs.events import NAME, EventsFile
 from minerva.runs.folder import RunFolder
@@ -29,10 +30,12 @@ Lengths = dict[str, int]
 class MetricsWriter:
     """Writes each row to every place. `lengths` are those of the checkpoint that the run goes on from, if it does.
 
-    `wandb` is a run of Weights & Biases, if there is one.
+    `wandb` is a run of Weights & Biases, if there is one; `metrics` are the algorithm's, for TensorBoard's layout.
     """
 
-    def __init__(self, folder: RunFolder, lengths: Lengths, wandb: Any | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, lengths: Lengths, wandb: Any | None = None, metrics: Sequence[Metric] = ()
+    ) -> None:
         self.wandb = wandb
         self.folder = folder
         for name in lengths.keys() - {self._name(path) for path in self._logs()}:
@@ -44,7 +47,7 @@ class MetricsWriter:
         self._file = open(folder.metrics, "a", buffering=1)  # noqa: SIM115  closed in __exit__
         self._evaluations = open(folder.evaluations, "a", buffering=1)  # noqa: SIM115
         self._tensorboard = EventsFile(folder.tensorboard)
-        self._tensorboard.arrange(custom_scalars(folder.algo))
+        self._tensorboard.arrange(custom_scalars(metrics))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row of numbers."""

@@ -277,7 +277,7 @@ class Run:
         stack.callback(self._evaluator.close)
         wandb = stack.enter_context(wandb_run(settings.wandb, self.folder.path.name, self.config, self.group))
         try:
-            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb))
+            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb, self.trainer.metrics))
         except OSError as error:
             raise self.folder.unwritable(error) from None
         self._evaluations = evaluation_means(self.folder.evaluations)
@@ -334,13 +334,13 @@ class Run:
         overdue = save_is_due([self]) if save is None else save
         if self._evaluate() if self._pending else overdue:
             self._save()
-        self._view.show(step, lambda: [self.glance()])
+        self._view.show(step, lambda: [self.status()])
         answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
         self._stopped = self._stopped or any(answers) or self._signals.received
 
-    def glance(self) -> RunStatus:
+    def status(self) -> RunStatus:
         """How the run stands."""
-        return self.trainer.glance(self.returns.get("train"), self._evaluations, self._reports)
+        return self.trainer.status(self.returns.get("train"), self._evaluations, self._reports)
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 

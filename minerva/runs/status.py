@@ -1,19 +1,10 @@
 """What is worth a look while a run goes on: its returns, and gauges that tell whether its updates are healthy."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-Metrics = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class MetricGauge:
-    """A number of each report: `read` takes it from the metrics, `healthy` are the bounds it should stay within."""
-
-    label: str
-    read: Callable[[Metrics], float]
-    healthy: tuple[float, float] = (-math.inf, math.inf)
+from minerva.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -49,24 +40,13 @@ class RunStatus:
         return max(self.evaluations, default=None)
 
 
-def gauge(label: str, metric: str, low: float = -math.inf, high: float = math.inf) -> MetricGauge:
-    """A gauge that shows one metric."""
-    return MetricGauge(label, lambda metrics: metrics[metric], (low, high))
-
-
-def read(gauges: Iterable[MetricGauge], reports: Iterable[Metrics]) -> list[GaugeValue]:
-    """The gauges' means over the latest reports; what no report tells is left out."""
+def gauge_values(metrics: Iterable[Metric], reports: Iterable[Mapping[str, float]]) -> list[GaugeValue]:
+    """Return the mean over the reports of each metric that has a label; one that no report holds is left out."""
     reports, readings = list(reports), []
-    for one in gauges:
-        values = [value for value in (_value(one, report) for report in reports) if math.isfinite(value)]
-        if values:
-            mean = math.fsum(values) / len(values)
-            readings.append(GaugeValue(one.label, mean, one.healthy[0] <= mean <= one.healthy[1]))
+    for metric in metrics:
+        values = [report.get(metric.name, math.nan) for report in reports]
+        finite = [value for value in values if math.isfinite(value)]
+        if metric.label and finite:
+            mean = math.fsum(finite) / len(finite)
+            readings.append(GaugeValue(metric.label, mean, metric.is_healthy(mean)))
     return readings
-
-
-def _value(one: MetricGauge, report: Metrics) -> float:
-    try:
-        return one.read(report)
-    except KeyError:
-        return math.nan

@@ -1,12 +1,13 @@
 """What a run needs of a trainer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from minerva.compute.tree import Tree
 from minerva.evaluation import Evaluator
+from minerva.metrics import Metric
 from minerva.runs.status import RunStatus
 from minerva.runs.store import ReplayRows
 
@@ -21,6 +22,10 @@ class Trainable(Protocol):
     @property
     def resumes_exactly(self) -> bool:
         """Whether its simulators can be saved in mid-episode."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """What the algorithm's updates report."""
 
     def describe(self) -> dict[str, Any]:
         """Algorithm, environment, seed, device and hyperparameters, as plain values."""
@@ -47,7 +52,7 @@ class Trainable(Protocol):
     def rows(self) -> ReplayRows | None:
         """A replay, whose rows are saved apart from the state."""
 
-    def glance(
+    def status(
         self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
     ) -> RunStatus:
         """How its run stands."""

@@ -30,7 +30,7 @@ from minerva.loop.stacking import Stack
 from minerva.presets import presets
 from minerva.runs import progress
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
 # --- train ----------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ def test_evaluate_finds_again_what_the_run_recorded(
 def test_presets_lists_every_preset_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
     listed = [tuple(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert listed == [(algo, name) for algo in PREFIXES for name in presets(algo)]
+    assert listed == [(algo, name) for algo in ALGORITHMS for name in presets(algo)]
 
 
 def test_presets_shows_each_number_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +191,7 @@ def test_presets_shows_each_number_with_its_source(capsys: pytest.CaptureFixture
 # --- help -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algo", PREFIXES)
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_help_explains_every_option_of_every_algorithm_and_its_default(
     algo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from results_page import results_page
 
-from minerva.cli.docs import results
 from minerva.cli.main import main
 from minerva.errors import ConfigError
 
@@ -17,11 +17,9 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout as far as the page needs one."""
-    for name in ("benchmarks/results", "benchmarks/grids"):
+    for name in ("benchmarks/results", "benchmarks/grids", "tools/site"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
-    for name in ("docs", "minerva"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "mkdocs.yml").touch()
+    (tmp_path / "docs").mkdir()
     return tmp_path
 
 
@@ -30,23 +28,23 @@ def rows(page: str, begin: str) -> list[list[str]]:
 
 
 def test_the_committed_page_is_what_the_command_writes(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(checkout)
     assert main(["docs", "results"]) == 0
-    assert capsys.readouterr().out == "results: docs/results.md\n"
+    assert capfd.readouterr().out == "results: docs/results.md\n"
     committed = (REPOSITORY / "docs" / "results.md").read_text()
     assert (checkout / "docs" / "results.md").read_text() == committed, "run `minerva docs results` and commit the page"
 
 
 def test_every_raw_file_is_linked_to_and_every_link_leads_to_one(checkout: Path) -> None:
-    linked = re.findall(r"\]\(\.\./(benchmarks/results/[^)]+)\)", results(checkout, "../benchmarks/results"))
+    linked = re.findall(r"\]\(\.\./(benchmarks/results/[^)]+)\)", results_page(checkout, "../benchmarks/results"))
     there = [path.relative_to(checkout).as_posix() for path in checkout.rglob("*_seed*.json")]
     assert sorted(linked) == sorted(there)
 
 
 def test_every_cell_of_every_grid_has_its_row_and_its_command(checkout: Path) -> None:
-    page = results(checkout, "raw")
+    page = results_page(checkout, "raw")
     commands = re.findall(r"^minerva benchmark (benchmarks/grids/\w+\.toml) --algos (\S+) --envs (\S+)", page, re.M)
     assert len(set(commands)) == len(commands)
     listed = page.split("## Protocols")[0]
@@ -60,13 +58,13 @@ def test_the_command_of_a_row_that_is_there_makes_it_again_the_way_it_was_made(c
     file = checkout / "benchmarks" / "results" / "mpo" / "walker-run_500k_seed0.json"
     row = "minerva benchmark benchmarks/grids/dm_control_500k.toml --algos mpo-500k --envs dm_control/walker/run"
     made = f"{row} --device cuda --matmul high --engine envpool --results again"
-    assert made in results(checkout, "raw").splitlines()
+    assert made in results_page(checkout, "raw").splitlines()
     written = json.loads(file.read_text())
     exactly = written["command"].replace("--matmul high ", "--matmul highest ")
     file.write_text(json.dumps({**written, "device": "cpu", "command": exactly, "engine": "gymnasium"}))
-    assert f"{row} --engine gymnasium --results again" in results(checkout, "raw").splitlines()
+    assert f"{row} --engine gymnasium --results again" in results_page(checkout, "raw").splitlines()
     file.unlink()
-    assert row in results(checkout, "raw").splitlines()
+    assert row in results_page(checkout, "raw").splitlines()
 
 
 def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
@@ -74,7 +72,7 @@ def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
     kept = json.loads(hopper.read_text())
 
     def row() -> list[str]:
-        (found,) = rows(results(checkout, "raw"), "| Hopper-v5 at 1M | PPO |")
+        (found,) = rows(results_page(checkout, "raw"), "| Hopper-v5 at 1M | PPO |")
         return found
 
     for value, verdict in ((2_609.0, "**won** by 0%"), (2_000.0, "lost by 23%")):
@@ -105,7 +103,9 @@ def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
     (home / "mpo").mkdir(parents=True)
 
     def line() -> str:
-        (found,) = [line for line in results(checkout, "raw").splitlines() if line.startswith("Mean of the 8 tasks")]
+        (found,) = [
+            line for line in results_page(checkout, "raw").splitlines() if line.startswith("Mean of the 8 tasks")
+        ]
         return found
 
     peers = "Peers: 736 (MPO, DreamerV3 repository), 615 (MPO, Tonic)."
@@ -119,11 +119,11 @@ def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
 
 
 def test_what_belongs_to_no_grid_is_not_left_out(checkout: Path) -> None:
-    assert "## Other results" not in results(checkout, "raw")
+    assert "## Other results" not in results_page(checkout, "raw")
     template = checkout / "benchmarks/results/ppo/Hopper-v5_seed0.json"
     kept = {**json.loads(template.read_text()), "env": "Swimmer-v5"}
     template.with_name("Swimmer-v5_seed0.json").write_text(json.dumps(kept))
-    page = results(checkout, "raw")
+    page = results_page(checkout, "raw")
     (row,) = rows(page.split("## Other results")[1], "| Swimmer-v5 at 1M | PPO |")
     assert row[5] == "282 ± 10 (PPO, Stable-Baselines3 zoo, one run)"
 
@@ -132,4 +132,4 @@ def test_a_file_of_another_experiment_is_refused(checkout: Path) -> None:
     path = checkout / "benchmarks/results/vmpo/HalfCheetah-v5_seed0.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "changed": {"gamma": 0.5}}))
     with pytest.raises(ConfigError, match="the result of another experiment"):
-        results(checkout, "raw")
+        results_page(checkout, "raw")

@@ -23,7 +23,6 @@ from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.engines.subprocesses import SubprocessEngine
 from minerva.errors import EnvError, EnvStepError
 
-sys.path.append(str(Path(__file__).parents[1] / "faults"))
 FAULTY = "fault_envs:FaultyHopper-v0"
 
 

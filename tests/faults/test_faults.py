@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HARNESS = Path(__file__).with_name("run_faults.py")
+HARNESS = Path(__file__).parents[2] / "tools" / "faults" / "run_faults.py"
 CASES = {
     "kills": 12,
     "populations": 3,

@@ -49,6 +49,7 @@ class Idle:
 
     algo = "ppo"
     resumes_exactly = True
+    metrics = ()
 
     def __init__(self, means: Iterable[float] = (0.0,), seed: int = 0) -> None:
         self.script, self.seed, self.updates = Script(means), seed, 0
@@ -80,7 +81,7 @@ class Idle:
     def rows(self) -> None:
         return None
 
-    def glance(self, train: float | None, evaluations: list[float], reports: Any) -> RunStatus:
+    def status(self, train: float | None, evaluations: list[float], reports: Any) -> RunStatus:
         return RunStatus(f"seed {self.seed}", train, evaluations, [], [])
 
     def train(

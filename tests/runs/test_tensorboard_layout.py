@@ -2,32 +2,22 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
-from tiny_runs import LAYERS, PPO, SETTINGS
+from tiny_runs import PPO, SETTINGS
 
-from minerva.trainers.registry import PREFIXES, trainer_class
-
-SMALL: dict[str, dict[str, Any]] = {
-    "ppo": PPO,
-    "mpo": {**LAYERS, "batch_size": 16, "update_after": 16, "action_samples": 4, "replay_size": 1000},
-    "vmpo": {
-        "policy_layer_sizes": (8,),
-        "value_layer_sizes": (8,),
-        "num_envs": 2,
-        "rollout_steps": 64,
-        "updates_per_rollout": 2,
-    },
-}
+from minerva.metrics import Metric
+from minerva.runs.tensorboard_layout import LEARNING, SPEED, custom_scalars, layout
+from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.registry import ALGORITHMS, metrics_of
 
 
-@pytest.fixture(scope="module", params=PREFIXES)
-def events(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> EventAccumulator:
-    folder: Path = tmp_path_factory.mktemp("runs") / request.param
-    trainer = trainer_class(request.param)("Pendulum-v1", seed=0, engine="gymnasium", **SMALL[request.param])
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> EventAccumulator:
+    folder: Path = tmp_path_factory.mktemp("run")
+    trainer = PPOTrainer("Pendulum-v1", seed=0, engine="gymnasium", **PPO)
     trainer.train(512, out_dir=folder, **{**SETTINGS, "compile": "off"})
     events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
@@ -56,9 +46,23 @@ def test_every_chart_shows_metrics_that_the_algorithm_has(events: EventAccumulat
         assert sum(re.search(pattern, name) is not None for name in logged) == 1, pattern
 
 
-def test_every_loss_is_shown(events: EventAccumulator) -> None:
-    shown = " ".join(pattern for charts in categories(events).values() for chart in charts for pattern in chart)
-    assert "loss" in shown
-    for name in ("policy", "value", "q"):
-        for tag in (f"loss/{name}", f"losses/{name}_loss"):
-            assert tag not in events.Tags()["scalars"] or tag in shown
+def test_metrics_of_one_title_share_a_chart() -> None:
+    metrics = [
+        Metric("kl/a", "", chart="KLs"),
+        Metric("loss/p", "", loss_chart="policy"),
+        Metric("kl/b", "", chart="KLs"),
+        Metric("quiet", ""),
+    ]
+    made = layout(metrics)
+    assert (made["Is it learning?"], made["Speed"]) == (LEARNING, SPEED)
+    assert (made["Is the update healthy?"], made["Losses"]) == ({"KLs": ["kl/a", "kl/b"]}, {"policy": ["loss/p"]})
+    assert custom_scalars(metrics)["Is the update healthy?"] == {"KLs": ["Multiline", ["^kl/a$", "^kl/b$"]]}
+    assert "Losses" not in custom_scalars([])
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_policy_loss_is_shown_and_no_metric_twice(algo: str) -> None:
+    made = layout(metrics_of(algo))
+    shown = [name for part in ("Is the update healthy?", "Losses") for names in made[part].values() for name in names]
+    assert len(shown) == len(set(shown)) > 6
+    assert "policy" in made["Losses"]

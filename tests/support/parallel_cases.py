@@ -61,7 +61,7 @@ def learned(
     """The agent after its updates, and what it reported of them; compiled as a trainer does it, or plain."""
     stack = Stack([agent], compile, PAYS_FROM)
     update = InPlace(function, agent.state, "off") if compile == "off" else stack._update
-    return outcome(agent, [metrics_to_host(update(*inputs(n)), agent.ranks)[0] for n in range(UPDATES)])
+    return outcome(agent, [metrics_to_host(update(*inputs(n)), agent.ranks, agent.METRICS)[0] for n in range(UPDATES)])
 
 
 # --- PPO ----------------------------------------------------------------------------------------------------------

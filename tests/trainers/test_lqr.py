@@ -73,7 +73,7 @@ PPO = {
 def controlled(gain_at: Callable[[int], np.ndarray], episodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Costs of u = -K_t x in Minerva's own evaluation, and the least costs from the same starts."""
     evaluator = Evaluator(LQR, episodes, seed=0)
-    high = evaluator.envs.action_high
+    high = evaluator.envs.action.bounds[1]
     steps = iter(range(10**6))
     evaluation = evaluator(
         lambda obs: torch.from_numpy(-obs.double().numpy() @ gain_at(next(steps) % HORIZON).T / high)

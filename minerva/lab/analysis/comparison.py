@@ -12,8 +12,9 @@ import numpy as np
 
 from minerva.lab.analysis import statistics
 from minerva.lab.analysis.peers import Figure, best_peer, published
-from minerva.lab.analysis.records import NAMES, Record
+from minerva.lab.analysis.records import Record
 from minerva.lab.analysis.statistics import Array, Scores
+from minerva.trainers.registry import ALGORITHMS, published_as, title
 
 SUITE_MAXIMUM = {"dm_control": 1000.0}
 """Suites whose tasks all have the same highest return."""
@@ -45,11 +46,9 @@ class Cell:
     records: tuple[Record, ...]
 
     @property
-    def algo(self) -> str:
-        """The algorithm; `dmpo` is MPO with a distributional critic."""
-        first = self.records[0]
-        distributional = first.settings.get("critic") == "categorical"
-        return "dmpo" if first.algo == "mpo" and distributional else first.algo
+    def published_as(self) -> tuple[str, ...]:
+        """Whose published figures it is compared with, the closest first."""
+        return published_as(self.records[0].algo, self.records[0].settings)
 
     @property
     def scores(self) -> list[float]:
@@ -90,7 +89,7 @@ class Cell:
     @property
     def peer(self) -> Figure | None:
         """The best published figure of the same algorithm at the same budget."""
-        return best_peer(self.task.env, self.task.budget, self.algo)
+        return best_peer(self.task.env, self.task.budget, self.published_as)
 
     @property
     def finished(self) -> bool:
@@ -179,7 +178,7 @@ def compare(records: Sequence[Record]) -> Comparison:
 
 
 def _place(algo: str) -> int:
-    return list(NAMES).index(algo) if algo in NAMES else len(NAMES)
+    return list(ALGORITHMS).index(algo) if algo in ALGORITHMS else len(ALGORITHMS)
 
 
 def _names(records: Sequence[Record]) -> dict[int, str]:
@@ -192,7 +191,7 @@ def _names(records: Sequence[Record]) -> dict[int, str]:
     for (algo, label, env, budget), found in alike.items():
         base = entry_title(algo, label, budget)
         if titles.count((base, env, budget)) > 1:  # the label says more than the budget after all
-            base = f"{NAMES.get(algo, algo)} {label}".strip()
+            base = f"{title(algo)} {label}".strip()
         varied = [] if label else differing([record.settings for record in found])
         for record in found:
             changed = " ".join(f"{name}={shown(record.settings.get(name))}" for name in varied)
@@ -203,7 +202,7 @@ def _names(records: Sequence[Record]) -> dict[int, str]:
 def entry_title(algo: str, label: str, budget: int) -> str:
     """Algorithm and label; the end of a label that only repeats the budget is left out."""
     told = re.sub(rf"(^|[-_.]){re.escape(short(budget))}$", "", label, flags=re.IGNORECASE)
-    return f"{NAMES.get(algo, algo)} {told}".strip()
+    return f"{title(algo)} {told}".strip()
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from minerva.lab.analysis.comparison import Cell, Comparison, differing, number, shown
 from minerva.lab.analysis.markup import entry_name, table, td
-from minerva.lab.analysis.records import NAMES
+from minerva.trainers.registry import title
 
 LARGEST_VIDEO = 30_000_000
 """Bytes; a larger one is named, not embedded."""
@@ -57,7 +57,7 @@ def settings(comparison: Comparison) -> str:
         names = dict.fromkeys([*differing(whole), *differing(partly)])  # a result file names only what was changed
         rows = [row for name in names for row in _setting_rows(name, cells)]
         if rows:
-            heading = escape(NAMES.get(algo, algo))
+            heading = escape(title(algo))
             parts.append(f"<h3>{heading}</h3>{table(('setting', 'value', 'entries'), rows, 'cards settings')}")
     return "".join(parts)
 

@@ -10,9 +10,6 @@ from typing import NamedTuple
 SAME_BUDGET = 0.05
 """Share by which two budgets may differ and still be the same: a run ends with its last whole rollout."""
 
-COMPARABLE = {"ppo": ("PPO",), "mpo": ("MPO",), "dmpo": ("DMPO", "MPO"), "vmpo": ("V-MPO", "PPO")}
-"""Whose figures an algorithm of ours is judged by, in this order: where nobody published V-MPO, PPO's."""
-
 
 class Figure(NamedTuple):
     """One published number."""
@@ -62,10 +59,10 @@ def published(env: str, budget: int) -> list[Figure]:
     return sorted(near, key=lambda figure: -figure.mean)
 
 
-def best_peer(env: str, budget: int, algo: str) -> Figure | None:
-    """The highest published figure at this budget of the algorithm itself, or of the one that stands in for it."""
+def best_peer(env: str, budget: int, algorithms: Sequence[str]) -> Figure | None:
+    """Return the highest published figure at this budget of the first of these algorithms that has one."""
     found = published(env, budget)
-    for algorithm in COMPARABLE.get(algo, ()):
+    for algorithm in algorithms:
         for figure in found:
             if figure.algorithm == algorithm:
                 return figure

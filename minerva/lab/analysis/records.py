@@ -14,7 +14,6 @@ from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import RunFolder, read_config
 from minerva.runs.metrics import read_rows
 
-NAMES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
 RESULT_FILES = "*_seed*.json"
 VIDEOS = (".mp4", ".gif")
 LARGEST_FILE = 200_000_000

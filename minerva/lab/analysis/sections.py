@@ -8,10 +8,11 @@ import numpy as np
 from minerva.lab.analysis import statistics
 from minerva.lab.analysis.chart import Chart, Level, Line, Values, figure
 from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Comparison, Group, Task, curve, number, short
-from minerva.lab.analysis.health import PANELS, Panel
+from minerva.lab.analysis.health import panels
 from minerva.lab.analysis.markup import entry_name, table, td
-from minerva.lab.analysis.peers import COMPARABLE, published
+from minerva.lab.analysis.peers import published
 from minerva.lab.analysis.records import Record
+from minerva.metrics import Panel
 
 OPEN_TASKS = 3
 """So many tasks' health is unfolded from the start; on paper all of it."""
@@ -106,8 +107,8 @@ def _peer(cell: Cell) -> str:
     peer = cell.peer
     if peer is None:
         return '<span class="soft">none at this budget</span>'
-    stands_in = peer.algorithm != COMPARABLE[cell.algo][0]
-    instead = f" (nobody published {escape(COMPARABLE[cell.algo][0])})" if stands_in else ""
+    wanted = cell.published_as[0]
+    instead = f" (nobody published {escape(wanted)})" if peer.algorithm != wanted else ""
     who = f"{escape(peer.algorithm)}, {escape(peer.source)}, {peer.seeds_text}{instead}"
     return f"<span>{peer.text}<small>{who}<br>{escape(peer.protocol)}</small></span>"
 
@@ -235,7 +236,7 @@ def health(comparison: Comparison) -> str:
     """For every task the metrics that tell whether an algorithm's constraints do their work."""
     parts: list[str] = []
     for task in comparison.tasks:
-        charts = [chart for panel in PANELS if (chart := _panel(comparison, task, panel))]
+        charts = [chart for panel in panels() if (chart := _panel(comparison, task, panel))]
         if charts:
             is_open = " open" * (len(parts) < OPEN_TASKS)
             inner = f'<div class="charts">{"".join(charts)}</div>'
@@ -247,7 +248,7 @@ def _panel(comparison: Comparison, task: Task, panel: Panel) -> str:
     lines: list[Line] = []
     metrics: list[str] = []
     for cell in comparison.of(task):
-        tracks = [track for record in cell.records for track in record.health if track.panel == panel.name]
+        tracks = [track for record in cell.records for track in record.health if track.panel == panel.title]
         tracks = [track for track in tracks if not panel.log or min(track.values) > 0]
         if not tracks:
             continue
@@ -264,5 +265,5 @@ def _panel(comparison: Comparison, task: Task, panel: Panel) -> str:
     levels = [Level(panel.at, "")] if panel.at is not None else []
     note = f"{panel.meaning} ({', '.join(dict.fromkeys(metrics))})"
     return figure(
-        Chart(panel.name, lines, y_name="", levels=levels, log=panel.log, note=note, x_range=(0, task.budget))
+        Chart(panel.title, lines, y_name="", levels=levels, log=panel.log, note=note, x_range=(0, task.budget))
     )

@@ -13,7 +13,7 @@ from minerva.compute.seeding import parse_seeds
 from minerva.config import AT_LEAST_ONE, checked, nearest
 from minerva.envs.ids import check_id
 from minerva.errors import ConfigError, MinervaError
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
 Count = Annotated[int, AT_LEAST_ONE]
 
@@ -152,8 +152,8 @@ def _entry(name: str, values: Any) -> Entry:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(f"{name!r} cannot name an entry: use letters, digits, dots and dashes, for it names folders.")
     algo, preset = values.get("algo", name), checked("preset", values.get("preset", "auto"), str)
-    if algo not in PREFIXES:
-        raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(str(algo), PREFIXES)}")
+    if algo not in ALGORITHMS:
+        raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(str(algo), ALGORITHMS)}")
     return Entry(name, algo, preset, {key: value for key, value in values.items() if key not in ("algo", "preset")})
 
 

@@ -10,9 +10,8 @@ import yaml
 
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.lab.export.graph import OBSERVATIONS
+from minerva.trainers.registry import ALGORITHMS
 from minerva.version import __version__
-
-TITLES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,12 @@ def _front_matter(about: dict[str, Any], score: Score) -> dict[str, Any]:
 
 
 def _what(about: dict[str, Any], checkpoint: str) -> str:
+    algorithm = ALGORITHMS[about["algo"]]
     return (
-        f"# {TITLES[about['algo']]} on {about['env']}\n\n"
-        f"A continuous-control policy trained with Minerva {__version__}: {TITLES[about['algo']]}, seed "
-        f"{about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} steps. "
-        f"It maps {math.prod(about['observation']['shape'])} numbers of observation to "
+        f"# {algorithm.title} on {about['env']}\n\n"
+        f"A continuous-control policy trained with Minerva {__version__}: {algorithm.title} ({algorithm.long_title}), "
+        f"seed {about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} "
+        f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to "
         f"{len(about['action']['low'])} of action; the normaliser and the scaling to the bounds are inside."
     )
 

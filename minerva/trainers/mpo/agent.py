@@ -30,6 +30,7 @@ from minerva.trainers.mpo.evaluate import Evaluation
 from minerva.trainers.mpo.heads import make_head
 from minerva.trainers.mpo.improve import Improvement
 from minerva.trainers.mpo.learner import Learner
+from minerva.trainers.mpo.metrics import METRICS
 
 __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "SmallInitLinear"]
 
@@ -74,6 +75,7 @@ class MPOAgent(OffPolicyAgent):
     ACTING_STATE = ("policy", "policy_target")
     COMPILE_WHOLE_UPDATE = True
     INPUTS = (*HYPER, "target_networks_update_period")
+    METRICS = METRICS
 
     def __init__(
         self,
@@ -183,7 +185,7 @@ class MPOAgent(OffPolicyAgent):
             flat.adopt()
         rows = self.prepared(batch)
         metrics = InPlace(self.updated, self.state, "off")(rows, noise or self.draw_update(rows), self.hyper(remaining))
-        return self.reported(metrics_to_host(metrics, self.ranks)[0]) or None
+        return self.reported(metrics_to_host(metrics, self.ranks, self.METRICS)[0]) or None
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """See `Agent`. Nothing is said of an update that was skipped, but for a warning."""

@@ -1,7 +1,8 @@
 """MPO's hyperparameters."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva.compute.optim import OptimizerType
 from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
@@ -40,7 +41,7 @@ class MPOConfig(Config):
 
     # Critic
     gamma: Annotated[float, FRACTION] = 0.99
-    """Discount."""
+    """gamma: discount."""
     n_step: Annotated[int, AT_LEAST_ONE] = 1
     """n: steps of reward before the target bootstraps."""
     use_retrace: bool = False
@@ -50,7 +51,7 @@ class MPOConfig(Config):
     retrace_mc_actions: Annotated[int, AT_LEAST_ONE] = 8
     """K: actions over which the state value in Retrace is averaged."""
     retrace_lambda: Annotated[float, FRACTION] = 0.95
-    """Trace parameter lambda of Retrace."""
+    """lambda: trace parameter of Retrace."""
     critic: Literal["scalar", "categorical", "hl_gauss"] = "scalar"
     """What it predicts: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
     critic_atoms: Annotated[int, Within("[2, inf)")] = 51
@@ -111,6 +112,11 @@ class MPOConfig(Config):
     def sequence_length(self) -> int:
         """Rows that one target is computed from."""
         return self.retrace_steps if self.use_retrace else self.n_step
+
+    @classmethod
+    def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return DMPO, then MPO, for a distributional critic; MPO otherwise."""
+        return ("DMPO", "MPO") if settings.get("critic") == "categorical" else ("MPO",)
 
     def check(self) -> None:
         """Rules between fields."""

@@ -17,10 +17,9 @@ from minerva.loop.off_policy import OffPolicyTrainer
 from minerva.metrics import Health
 from minerva.runs.folder import new_folder_name
 from minerva.runs.run import Result
-from minerva.runs.status import MetricGauge
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.health import gauges, rules
+from minerva.trainers.mpo.metrics import rules
 
 
 class MPOTrainer(OffPolicyTrainer):
@@ -59,11 +58,6 @@ class MPOTrainer(OffPolicyTrainer):
             fields |= {"actions_raw": action, "behaviour_logp": Field((1,))}
         self.replay = Replay(self.share.replay_size, self.num_envs, fields, self.device, seed, ranks)
         self.health = Health(rules(config, positive(self.agent.duals.raw_alpha_stddev).mean().item()))
-
-    @property
-    def gauges(self) -> Sequence[MetricGauge]:
-        """See `Trainer`."""
-        return gauges()
 
     def train(  # type: ignore[override]  # MPO's further arguments come before out_dir
         self,

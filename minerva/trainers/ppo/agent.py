@@ -33,6 +33,7 @@ from minerva.trainers.ppo.losses import (
     log_ratio,
     value_loss,
 )
+from minerva.trainers.ppo.metrics import METRICS
 
 ACTOR = "actor_mean."
 HYPER = ("gamma", "gae_lambda", "clip_ratio", "ent_coef", "vf_coef", "max_grad_norm")
@@ -44,6 +45,7 @@ class PPOAgent(Agent):
     VMAPPED_METHODS = ("acted", "evaluated", "minibatch_step", "concluded")
     COMPILED_METHODS = ("acted", "minibatch_step")
     INPUTS = (*HYPER, "policy_lr", "target_kl")
+    METRICS = METRICS
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class PPOAgent(Agent):
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rate."""
         orders = self.draw_update(rollout)
         metrics = InPlace(self.updated, self.state, "off")(rollout, orders, self.hyper(remaining))
-        return metrics_to_host(metrics, self.ranks)[0]
+        return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
 
     def draw_update(self, rollout: Rows) -> Tensor:
         """A random order of the rows for each epoch.  [epochs, rows]"""

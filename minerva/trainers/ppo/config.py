@@ -32,9 +32,9 @@ class PPOConfig(Config):
 
     # Advantages
     gamma: Annotated[float, FRACTION] = 0.99
-    """Discount."""
+    """gamma: discount."""
     gae_lambda: Annotated[float, FRACTION] = 0.95
-    """Trace parameter lambda of GAE: 0 is one-step, 1 the whole return."""
+    """lambda: trace parameter of GAE; 0 is one-step, 1 the whole return."""
     advantage_estimator: Literal["gae", "returns"] = "gae"
     """"gae", or "returns": discounted return minus value."""
     norm_adv: bool = True

@@ -9,21 +9,14 @@ from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import EnvLike
 from minerva.loop.collector import Collector
 from minerva.loop.on_policy import OnPolicyTrainer
+from minerva.metrics import Health
 from minerva.networks import ActorCritic
-from minerva.runs.status import MetricGauge, gauge
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.metrics import rules
 
 Agent = ActorCritic
 """The actor-critic network, under the name that CleanRL made familiar."""
-
-GAUGES = (
-    gauge("KL", "losses/approx_kl", high=0.05),
-    gauge("clipped", "losses/clipfrac", high=0.4),
-    gauge("explained variance", "losses/explained_variance"),
-    gauge("entropy", "losses/entropy"),
-)
-"""What a running run shows; PPO has no constraint to keep, but steps that are too long show in these."""
 
 
 class PPOTrainer(OnPolicyTrainer):
@@ -62,8 +55,4 @@ class PPOTrainer(OnPolicyTrainer):
         dimensions = self.envs.observation.size, self.envs.action.size
         where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: PPOAgent = PPOAgent.from_config(*dimensions, self.share, **where)
-
-    @property
-    def gauges(self) -> Sequence[MetricGauge]:
-        """See `Trainer`."""
-        return GAUGES
+        self.health = Health(rules())

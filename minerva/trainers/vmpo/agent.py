@@ -32,6 +32,7 @@ from minerva.trainers.vmpo.duals import dual, multipliers_moved
 from minerva.trainers.vmpo.e_step import e_step
 from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, SquashedGaussianPolicy
 from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, spreads, value_loss, weighted_nll
+from minerva.trainers.vmpo.metrics import METRICS
 
 LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr", "anneal_bounds")
 """Fields of the config that belong to the trainer's loop."""
@@ -52,6 +53,7 @@ class VMPOAgent(Agent):
     VMAPPED_METHODS = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
     COMPILED_METHODS = ("acted", "m_step")
     INPUTS = (*HYPER, "policy_lr", "value_lr", "epsilon_mu", "epsilon_sigma")
+    METRICS = METRICS
 
     def __init__(
         self,
@@ -146,10 +148,8 @@ class VMPOAgent(Agent):
     @torch.no_grad()
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
-        if not deterministic:
-            return self.execute(self.sample(obs))
-        mean, _ = self.policy(self._tensor(obs))
-        return self.execute(mean)
+        actions = self.policy(self._tensor(obs))[0] if deterministic else self.sample(obs)
+        return self.execute(actions)
 
     # --- learning -------------------------------------------------------------------------------------------
 
@@ -167,13 +167,13 @@ class VMPOAgent(Agent):
         rows = {name: self._tensor(values) for name, values in batch.items()}
         rows = completed(rows, self.policy, self.config.topk_fraction)
         metrics = InPlace(self.fitted, self.state, "off")(rows, self._orders(rows["obs"].shape[0], 1), self.hyper())
-        return metrics_to_host(metrics, self.ranks)[0]
+        return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
 
     def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
         """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
         noise = self.draw_update(rollout)
         metrics = InPlace(self.updated, self.state, "off")(rollout, noise, self.hyper(remaining))
-        return metrics_to_host(metrics, self.ranks)[0]
+        return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
 
     def draw_update(self, data: Rows) -> Rows:
         """See `Agent`: the orders in which minibatches take the rows."""

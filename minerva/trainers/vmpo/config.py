@@ -1,7 +1,8 @@
 """V-MPO's hyperparameters."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva.compute.optim import OptimizerType
 from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
@@ -47,9 +48,9 @@ class VMPOConfig(Config):
 
     # Advantages
     gamma: Annotated[float, FRACTION] = 0.99
-    """Discount."""
+    """gamma: discount."""
     gae_lambda: Annotated[float, FRACTION] = 0.95
-    """Trace parameter lambda of GAE."""
+    """lambda: trace parameter of GAE."""
     advantage_estimator: Literal["returns", "gae", "dae"] = "returns"
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
     normalize_advantages: bool = True
@@ -59,7 +60,7 @@ class VMPOConfig(Config):
     topk_fraction: Annotated[float, Within("(0, 1]")] = 0.5
     """f: share of the batch, by advantage, that enters the E-step."""
     epsilon_eta: Annotated[float, POSITIVE] = 0.1
-    """Bound of the E-step."""
+    """epsilon_eta: bound of the E-step."""
     temperature: Literal["gradient", "solved"] = "gradient"
     """Move the temperature by gradient, or solve its one-dimensional dual in each update."""
     temperature_init: Annotated[float, POSITIVE] = 1.0
@@ -71,7 +72,7 @@ class VMPOConfig(Config):
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
-    """Passes of the M-step over the batch per update."""
+    """M: passes of the M-step over the batch per update."""
     minibatch_size: Annotated[int, NOT_NEGATIVE] = 0
     """Rows per step of the M-step, in a new order each pass; the last of a pass may be fewer. 0: all in one step."""
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
@@ -81,13 +82,13 @@ class VMPOConfig(Config):
     old_policy_period: Annotated[int, AT_LEAST_ONE] = 100
     """Updates between replacements with old_policy "updates"; with "kl" it is replaced after so many at the latest."""
     epsilon_mu: Annotated[float, POSITIVE] = 0.01
-    """Bound on the mean's KL."""
+    """epsilon_mu: bound on the mean's KL."""
     epsilon_sigma: Annotated[float, POSITIVE] = 0.01
-    """Bound on the spread's KL."""
+    """epsilon_sigma: bound on the standard deviation's KL."""
     alpha_update: Literal["gradient", "multiplicative"] = "gradient"
     """Move the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
     alpha_lr: Annotated[float, POSITIVE] = 1e-4
-    """Learning rate of both multipliers, which each minibatch moves; divided by the square root of m_steps."""
+    """beta_alpha: rate of both multipliers, which each minibatch moves; divided by the square root of m_steps."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE] = 5e-4
@@ -110,6 +111,11 @@ class VMPOConfig(Config):
         """Steps of a pass over a rollout."""
         rows = self.num_envs * self.rollout_steps
         return -(-rows // (self.minibatch_size or rows))
+
+    @classmethod
+    def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return V-MPO and, where nobody published a figure of it, PPO."""
+        return ("V-MPO", "PPO")
 
     def check(self) -> None:
         """The selection must not be empty, hold all that is learned from, and the bounds fall only with the rates."""

@@ -10,10 +10,9 @@ from minerva.envs.ids import EnvLike
 from minerva.loop.collector import Collector
 from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.metrics import Health
-from minerva.runs.status import MetricGauge
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.health import gauges, rules
+from minerva.trainers.vmpo.metrics import rules
 
 
 class VMPOTrainer(OnPolicyTrainer):
@@ -55,8 +54,3 @@ class VMPOTrainer(OnPolicyTrainer):
         dimensions = self.envs.observation.size, self.envs.action.size
         where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}
         self.agent: VMPOAgent = VMPOAgent.from_config(*dimensions, self.share, **where)
-
-    @property
-    def gauges(self) -> Sequence[MetricGauge]:
-        """See `Trainer`."""
-        return gauges()

@@ -15,6 +15,7 @@ from minerva.lab.analysis.comparison import Cell, Task, compare, curve, number, 
 from minerva.lab.analysis.peers import best_peer, figures, means_over, published
 from minerva.lab.analysis.records import Point, Record, read_records
 from minerva.runs.metrics import read_rows
+from minerva.trainers.registry import published_as
 
 EIGHT = (
     "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup ball_in_cup/catch"
@@ -55,7 +56,8 @@ def test_the_kl_is_shown_over_its_bound(grid: Path) -> None:
     assert track.steps == [row["step"] for row in rows]
     np.testing.assert_allclose(track.values, [row["kl/mean_sel"] / bound for row in rows], rtol=1e-5)
     panels = {track.panel for track in record.health}
-    assert {"Temperature", "Effective samples", "Multiplier of the mean's KL", "Spread: KL over its bound"} <= panels
+    assert {"Temperature", "Effective samples", "Multiplier of the mean's KL"} <= panels
+    assert {"Standard deviation: KL over its bound", "Multiplier of the standard deviation's KL"} <= panels
 
 
 def test_a_long_track_is_averaged_in_parts_without_moving_its_mean(grid: Path, tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_a_curve_ends_where_the_shortest_seed_ends() -> None:
 
 
 def test_scores_are_0_for_chance_and_1_for_the_best_peer() -> None:
-    peer = best_peer("Hopper-v5", 1_000_000, "ppo")
+    peer = best_peer("Hopper-v5", 1_000_000, ["PPO"])
     assert peer is not None
     best = published("Hopper-v5", 1_000_000)[0]
     at = {"env": "Hopper-v5", "budget": 1_000_000}
@@ -225,28 +227,30 @@ def test_peers_mean_of_the_eight_dm_control_tasks(algorithm: str, mean: float) -
 
 
 @pytest.mark.parametrize(
-    ("env", "budget", "algo", "text", "source"),
+    ("env", "budget", "algo", "settings", "text", "source"),
     [
-        ("HalfCheetah-v5", 1_000_000, "mpo", "6,757 ± 692", "Tonic"),
-        ("HalfCheetah-v5", 2_999_296, "ppo", "7,337 ± 1,508", "Tianshou"),
-        ("Humanoid-v5", 3_000_000, "ppo", "4,059 ± 961", "Tonic"),
-        ("Humanoid-v5", 3_000_000, "vmpo", "4,059 ± 961", "Tonic"),  # nobody has V-MPO there
-        ("HalfCheetah-v5", 8_000_000, "vmpo", "5,652", "V-MPO ledger in a fork of CleanRL"),
-        ("dm_control/walker/walk", 500_000, "mpo", "938 ± 20", "DreamerV3 repository"),
-        ("dm_control/ball_in_cup/catch", 500_000, "mpo", "913 ± 162", "Tonic"),
-        ("dm_control/ball_in_cup/catch", 500_000, "dmpo", "968 ± 4", "DreamerV3 repository"),
+        ("HalfCheetah-v5", 1_000_000, "mpo", {}, "6,757 ± 692", "Tonic"),
+        ("HalfCheetah-v5", 2_999_296, "ppo", {}, "7,337 ± 1,508", "Tianshou"),
+        ("Humanoid-v5", 3_000_000, "ppo", {}, "4,059 ± 961", "Tonic"),
+        ("Humanoid-v5", 3_000_000, "vmpo", {}, "4,059 ± 961", "Tonic"),  # nobody has V-MPO there
+        ("HalfCheetah-v5", 8_000_000, "vmpo", {}, "5,652", "V-MPO ledger in a fork of CleanRL"),
+        ("dm_control/walker/walk", 500_000, "mpo", {}, "938 ± 20", "DreamerV3 repository"),
+        ("dm_control/ball_in_cup/catch", 500_000, "mpo", {}, "913 ± 162", "Tonic"),
+        ("dm_control/ball_in_cup/catch", 500_000, "mpo", {"critic": "categorical"}, "968 ± 4", "DreamerV3 repository"),
     ],
 )
-def test_the_best_peer_is_found_at_the_same_budget(env: str, budget: int, algo: str, text: str, source: str) -> None:
-    peer = best_peer(env, budget, algo)
+def test_the_best_peer_is_found_at_the_same_budget(
+    env: str, budget: int, algo: str, settings: dict[str, str], text: str, source: str
+) -> None:
+    peer = best_peer(env, budget, published_as(algo, settings))
     assert peer is not None
     assert (peer.text, peer.source) == (text, source)
 
 
 def test_no_peer_is_invented() -> None:
-    assert best_peer("HalfCheetah-v5", 700_000, "mpo") is None
-    assert best_peer("Pendulum-v1", 1_000_000, "ppo") is None
-    assert best_peer("HalfCheetah-v5", 1_000_000, "sac") is None
+    assert best_peer("HalfCheetah-v5", 700_000, published_as("mpo", {})) is None
+    assert best_peer("Pendulum-v1", 1_000_000, published_as("ppo", {})) is None
+    assert best_peer("HalfCheetah-v5", 1_000_000, published_as("sac", {})) is None
 
 
 # --- files that are not what they should be -----------------------------------------------------------------------

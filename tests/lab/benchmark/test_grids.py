@@ -11,7 +11,7 @@ from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid
 from minerva.lab.benchmark.tasks import Maker, written
 from minerva.presets import presets
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
 REPOSITORY = Path(__file__).parents[3]
 GRIDS = sorted((REPOSITORY / "benchmarks" / "grids").glob("*.toml"))
@@ -145,7 +145,7 @@ def test_times_are_written_with_their_unit(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize("algo", PREFIXES)
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_hyperparameters_typed_as_options_are_the_ones_of_the_grid(algo: str) -> None:
     hyperparameters = {"policy_lr": 1e-30, "num_envs": 3, "policy_layer_sizes": [8, 4], "gamma": 0.5}
     flags = {"ppo": "anneal_lr", "vmpo": "squash", "mpo": "use_retrace"}

@@ -12,7 +12,7 @@ from minerva.errors import ConfigError
 from minerva.lab.cluster.space import Dimension, space
 from minerva.lab.cluster.tuning import Best, Search, drawn_from, evaluations, preset_file
 from minerva.presets import preset_for, presets
-from minerva.trainers.registry import PREFIXES, agent_class, config_class
+from minerva.trainers.registry import ALGORITHMS, agent_class, config_class
 
 
 def dimension(text: str, algo: str = "ppo", **values: Any) -> Dimension:
@@ -20,7 +20,7 @@ def dimension(text: str, algo: str = "ppo", **values: Any) -> Dimension:
     return found
 
 
-@pytest.mark.parametrize("algo", PREFIXES)
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_by_default_the_numbers_of_an_update_are_searched_and_every_end_is_a_valid_value(algo: str) -> None:
     config: Config = config_class(algo)()
     found = space(algo, config, [])

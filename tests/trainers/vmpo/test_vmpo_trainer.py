@@ -13,7 +13,7 @@ from minerva.presets import presets
 from minerva.runs.metrics import read_rows
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.health import rules
+from minerva.trainers.vmpo.metrics import rules
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 SMALL: dict[str, Any] = {
@@ -148,12 +148,12 @@ WELL = {
 ILL = {
     "idle trust region": {"kl/mean_sel": 0.0, "kl/std_sel": 0.0},
     "unmoved mean multiplier": {"vmpo/alpha_mu": 1.001, "health/kl_mean": 2.5},
-    "unmoved spread multiplier": {"vmpo/alpha_sigma": 0.999, "health/kl_std": 0.01},
+    "unmoved std multiplier": {"vmpo/alpha_sigma": 0.999, "health/kl_std": 0.01},
     "mean over its bound": {"health/kl_mean": 15.0},
-    "spread over its bound": {"health/kl_std": 15.0},
+    "std over its bound": {"health/kl_std": 15.0},
     "temperature": {"vmpo/ess": 20.0},
     "few samples": {"vmpo/ess": 3.0},
-    "no spread left": {"train/entropy": 2 * (1.419 - 7.5)},
+    "collapsed std": {"train/entropy": 2 * (1.419 - 7.5)},
 }
 
 

@@ -5,9 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, number
-from minerva.lab.analysis.peers import COMPARABLE, Figure, best_peer, means_over
+from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, entry_title, number
+from minerva.lab.analysis.peers import Figure, best_peer, means_over
 from minerva.lab.analysis.records import RESULT_FILES, read_result
+from minerva.lab.benchmark import grid
+from minerva.lab.benchmark.files import Files
+from minerva.trainers.registry import published_as
+
+FIRST_GRIDS = ("dm_control_500k", "gym_3m", "gym_1m", "vmpo_8m")
+"""Those that the page begins with; others follow by name."""
 
 HEAD = """\
 # Results
@@ -32,8 +38,8 @@ OTHERS = "Other results"
 class Row(NamedTuple):
     """A cell of a grid: where the results of its seeds lie, and the command that makes them."""
 
-    algo: str
-    """The algorithm; `dmpo` is MPO with a distributional critic."""
+    published_as: tuple[str, ...]
+    """Whose published figures it is compared with, the closest first."""
     name: str
     task: Task
     files: tuple[Path, ...]
@@ -47,8 +53,11 @@ class Section(NamedTuple):
     rows: tuple[Row, ...]
 
 
-def results_page(sections: Sequence[Section], home: Path, links: str) -> str:
-    """The Markdown page. Raw files lie in `home`, and are linked to as `links`/<path from there>."""
+def results_page(root: Path, links: str) -> str:
+    """Return the Markdown page of a checkout, each raw file linked to as `links`/<path in benchmarks/results>."""
+    home = root / "benchmarks" / "results"
+    grids = sorted((root / "benchmarks" / "grids").glob("*.toml"), key=_grid_order)
+    sections = [_grid_section(path, root) for path in grids]
     rows = [row for section in sections for row in section.rows]
     kinds = [_verdict(row) for row in rows]
     won, lost, unknown, left = (kinds.count(kind) for kind in ("won", "lost", "no figure", "not run"))
@@ -57,6 +66,38 @@ def results_page(sections: Sequence[Section], home: Path, links: str) -> str:
     parts = [_section(section, home, links) for section in sections]
     page = [HEAD, summary, *parts, _others(rows, home, links), _protocols(rows)]
     return "\n\n".join(part.strip() for part in page if part) + "\n"
+
+
+# --- the grids ------------------------------------------------------------------------------------------------------
+
+
+def _grid_order(path: Path) -> tuple[int, str]:
+    return (FIRST_GRIDS.index(path.stem) if path.stem in FIRST_GRIDS else len(FIRST_GRIDS), path.stem)
+
+
+def _grid_section(path: Path, root: Path) -> Section:
+    """A grid's rows under its first comment."""
+    read = grid.read_grid(path)
+    files = Files(Path(), (read.results or root / "benchmarks" / "results").resolve())
+    title = path.read_text().splitlines()[0].lstrip("# ").rstrip(".")
+    return Section(title, tuple(_grid_row(cells, files, path.relative_to(root)) for cells in read.rows()))
+
+
+def _grid_row(cells: Sequence[grid.Cell], files: Files, path: Path) -> Row:
+    first = cells[0]
+    entry = first.entry
+    for cell in cells:
+        files.done(cell)  # refuses the file of another experiment
+    return Row(
+        published_as(entry.algo, entry.hyperparameters),
+        entry_title(entry.algo, entry.label, first.total_steps),
+        Task(first.env, first.total_steps),
+        tuple(files.result(cell) for cell in cells),
+        f"minerva benchmark {path.as_posix()} --algos {entry.name} --envs {first.env}",
+    )
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
 
 
 def _section(section: Section, home: Path, links: str) -> str:
@@ -108,7 +149,7 @@ def _means(section: Section) -> list[str]:
         rows = [row for row in section.rows if row.name == name]
         one_scale = all(row.task.suite in SUITE_MAXIMUM for row in rows)
         envs, budget = [row.task.env for row in rows], rows[0].task.budget
-        theirs = means_over(envs, budget, COMPARABLE[rows[0].algo]) if one_scale and len(rows) > 1 else []
+        theirs = means_over(envs, budget, rows[0].published_as) if one_scale and len(rows) > 1 else []
         if not theirs:
             continue
         done = [cell.mean for cell in map(_cell, rows) if cell is not None]
@@ -128,7 +169,7 @@ def _others(rows: Sequence[Row], home: Path, links: str) -> str:
     cells = compare([read_result(file) for file in files]).cells if files else ()
     lines = []
     for cell in cells:
-        row = Row(cell.algo, cell.entry, cell.task, tuple(record.source for record in cell.records), "")
+        row = Row(cell.published_as, cell.entry, cell.task, tuple(record.source for record in cell.records), "")
         lines.append(_line(row, home, links))
     return "\n\n".join([f"## {OTHERS}", "\n".join([COLUMNS, *lines])]) if lines else ""
 
@@ -151,7 +192,7 @@ def _cell(row: Row) -> Cell | None:
 
 
 def _peer(row: Row) -> Figure | None:
-    return best_peer(row.task.env, row.task.budget, row.algo)
+    return best_peer(row.task.env, row.task.budget, row.published_as)
 
 
 def _verdict(row: Row) -> str:

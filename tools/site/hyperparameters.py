@@ -1,31 +1,18 @@
-"""Pages read off the code: an algorithm's settings with default, range and presets."""
+"""Pages read off the code: an algorithm's settings with default, range and presets, and its metrics."""
 
 import ast
 import dataclasses
 import inspect
+import math
 import re
 import textwrap
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from minerva.config import Config, Within
 from minerva.presets import presets
-from minerva.trainers.registry import PREFIXES, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class, metrics_of
 
-NAMES = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
-
-GREEK = ("alpha", "beta", "gamma", "epsilon", "eta", "lambda", "mu", "sigma")
-
-SYMBOLS = {
-    "gamma": r"\gamma",
-    "gae_lambda": r"\lambda",
-    "retrace_lambda": r"\lambda",
-    "m_steps": "M",
-    "alpha_lr": r"\beta_\alpha",
-    "epsilon_eta": r"\epsilon_\eta",
-    "epsilon_mu": r"\epsilon_\mu",
-    "epsilon_sigma": r"\epsilon_\sigma",
-}
-"""Where the meaning does not begin with the symbol."""
+GREEK = re.compile("alpha|beta|gamma|epsilon|eta|lambda|mu|sigma")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +32,7 @@ def settings(config: type[Config]) -> list[Setting]:
     meanings, groups = _documented(config)
     found = []
     for field in dataclasses.fields(config):
-        symbol, meaning = _symbol(field.name, meanings.get(field.name, ""))
+        symbol, meaning = _symbol(meanings.get(field.name, ""))
         annotation = config.annotations()[field.name]
         default = _shown(field.default)
         found.append(Setting(field.name, groups.get(field.name, ""), symbol, default, meaning, _range(annotation)))
@@ -56,8 +43,8 @@ def hyperparameter_page(algo: str) -> str:
     """The Markdown page of an algorithm's settings, `$...$` around symbols."""
     config = config_class(algo)
     lines = [
-        f"# {NAMES[algo]}: hyperparameters",
-        f"Every field of `minerva.{PREFIXES[algo]}Config`. On the command line `minerva train {algo} --gamma 0.995`, in"
+        f"# {ALGORITHMS[algo].title}: hyperparameters",
+        f"Every field of `minerva.{config.__name__}`. On the command line `minerva train {algo} --gamma 0.995`, in"
         f' Python `minerva.train("{algo}", env, gamma=0.995)`. Values outside their range are refused before training.',
     ]
     group = None
@@ -68,7 +55,7 @@ def hyperparameter_page(algo: str) -> str:
         symbol = f"${setting.symbol}$" if setting.symbol else ""
         row = f"| `{setting.name}` | {symbol} | `{setting.default}` | {setting.range} | {setting.meaning} |"
         lines[-1] += f"\n{row}"
-    return "\n\n".join([*lines, *_preset_tables(algo)]) + "\n"
+    return "\n\n".join([*lines, *_preset_tables(algo), *_metric_table(algo)]) + "\n"
 
 
 def _preset_tables(algo: str) -> list[str]:
@@ -81,6 +68,16 @@ def _preset_tables(algo: str) -> list[str]:
         rows += [f"| `{name}` | `{value}` | {preset.sources[name]} |" for name, value in preset.values.items()]
         blocks += [f"### {preset.name}", "\n".join(rows)]
     return blocks
+
+
+def _metric_table(algo: str) -> list[str]:
+    rows = ["| metric | healthy | meaning |", "|---|---|---|"]
+    for metric in metrics_of(algo):
+        low, high = metric.healthy
+        above, below = f"at least {low:g}" * (low > -math.inf), f"at most {high:g}" * (high < math.inf)
+        healthy = f"{low:g} to {high:g}" if above and below else above or below
+        rows.append(f"| `{metric.name}` | {healthy} | {metric.meaning} |")
+    return ["## Metrics", "What an update reports, in metrics.jsonl and TensorBoard.", "\n".join(rows)]
 
 
 def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
@@ -101,15 +98,15 @@ def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
     return meanings, groups
 
 
-def _symbol(field: str, meaning: str) -> tuple[str, str]:
+def _symbol(meaning: str) -> tuple[str, str]:
     """A meaning like `N: actions sampled per state` names its symbol first."""
     found = re.match(r"([A-Za-z]{1,7}(?:_[A-Za-z0-9]+)?): (.*)", meaning)
-    if not found or (len(found[1]) > 1 and "_" not in found[1]):
-        return SYMBOLS.get(field, ""), meaning
+    if not found or (len(found[1]) > 1 and "_" not in found[1] and not GREEK.fullmatch(found[1])):
+        return "", meaning
     base, _, index = found[1].partition("_")
-    tex = f"\\{base}" if base in GREEK else base
+    tex = f"\\{base}" if GREEK.fullmatch(base) else base
     if index:
-        tex += f"_\\{index}" if index in GREEK else f"_{{{index}}}"
+        tex += f"_\\{index}" if GREEK.fullmatch(index) else f"_{{{index}}}"
     return tex, found[2][0].upper() + found[2][1:]
 
 

@@ -1,0 +1,191 @@
+"""V-MPO's metrics, each declared once, and what can go wrong with its constraints without any loss showing it."""
+
+import math
+from collections.abc import Mapping
+
+from minerva.metrics import (
+    EFFECTIVE_SAMPLES,
+    ENTROPY,
+    EXPLAINED_VARIANCE,
+    LEARNING_RATE,
+    MEAN_KL,
+    MEAN_MULTIPLIER,
+    STD_KL,
+    STD_MULTIPLIER,
+    TEMPERATURE,
+    Metric,
+    Rule,
+    range_rules,
+)
+from minerva.trainers.vmpo.config import VMPOConfig
+
+UNMOVED = 0.02
+"""A multiplier starts at 1; this near to it after a window of reports, it has not moved."""
+FAR = 10.0
+"""A KL grows from 0 over an update's passes and its multiplier balances them all: the last may be well over."""
+GAUSSIAN = 0.5 * (1 + math.log(2 * math.pi))
+"""Entropy of a standard Gaussian."""
+
+TRUST_REGION = (
+    Metric(
+        "health/kl_mean",
+        "KL of the mean over its bound at the time, on the selected rows.",
+        label="mean KL/bound",
+        chart="KLs over their bounds",
+        panels=(MEAN_KL,),
+        healthy=(0.0, FAR),
+    ),
+    Metric(
+        "health/kl_std",
+        "KL of the standard deviation over its bound at the time, on the selected rows.",
+        label="std KL/bound",
+        chart="KLs over their bounds",
+        panels=(STD_KL,),
+        healthy=(0.0, FAR),
+    ),
+    Metric("vmpo/alpha_mu", "Multiplier of the mean's KL.", chart="multipliers", panels=(MEAN_MULTIPLIER,)),
+    Metric(
+        "vmpo/alpha_sigma",
+        "Multiplier of the standard deviation's KL.",
+        chart="multipliers",
+        panels=(STD_MULTIPLIER,),
+    ),
+    Metric("kl/mean", "KL of the mean from the old policy, over all rows."),
+    Metric("kl/std", "KL of the standard deviation from the old policy, over all rows."),
+    Metric("kl/mean_sel", "KL of the mean from the old policy, over the selected rows."),
+    Metric("kl/std_sel", "KL of the standard deviation from the old policy, over the selected rows."),
+)
+"""The M-step: how far the policy moves, and what that costs."""
+
+SAMPLES = (
+    Metric(
+        "vmpo/temperature_raw",
+        "Temperature after its step.",
+        label="temperature",
+        chart="temperature",
+        panels=(TEMPERATURE,),
+    ),
+    Metric(
+        "vmpo/ess",
+        "How many rows the weights rest on: one over the sum of their squares.",
+        label="effective rows",
+        chart="effective rows",
+        panels=(EFFECTIVE_SAMPLES,),
+        healthy=(5.0, math.inf),
+        warning="few samples",
+        advice="V-MPO's policy rests on {vmpo/ess:.2g} rows a rollout: lower epsilon_eta, or raise topk_fraction or "
+        "rollout_steps.",
+    ),
+    Metric("vmpo/epsilon_eta", "Bound of the E-step."),
+    Metric("vmpo/adv_std_over_temperature", "Standard deviation of the advantages over the temperature."),
+    Metric("vmpo/selected_frac", "Share of rows that enter the E-step."),
+    Metric("vmpo/threshold", "Lowest score among the selected rows."),
+    Metric("vmpo/restarting_frac", "Share of rows at which an episode restarts."),
+    Metric("vmpo/importance_mean", "Mean importance weight."),
+    Metric("adv/raw_mean", "Mean of the advantages before they are normalised."),
+    Metric("adv/raw_std", "Standard deviation of the advantages before they are normalised."),
+)
+"""The E-step: what the rows are worth, and how they are weighed."""
+
+POLICY = (
+    Metric(
+        "train/entropy",
+        "Entropy of the Gaussian before squashing, on the selected rows.",
+        chart="entropy",
+        panels=(ENTROPY,),
+    ),
+    Metric("train/mean_abs_action", "Mean size of the deterministic action."),
+    Metric("train/param_delta", "Length of the change in parameters."),
+    LEARNING_RATE,
+)
+VALUE = (
+    Metric(
+        "value/explained_var",
+        "Share of the returns' variance that the value network explains after the update.",
+        chart="explained variance",
+        panels=(EXPLAINED_VARIANCE,),
+    ),
+    Metric("value/pred_mean", "Mean of the values."),
+    Metric("value/pred_std", "Standard deviation of the values."),
+    Metric("returns/raw_mean", "Mean of the returns that the value network learns."),
+    Metric("returns/raw_std", "Standard deviation of the returns that the value network learns."),
+)
+LOSSES = (
+    Metric("loss/total", "Loss of policy and value together."),
+    Metric("loss/policy", "Loss of the policy, penalties included.", loss_chart="policy"),
+    Metric("loss/policy_weighted_nll", "Negative weighted log-likelihood of the selected rows."),
+    Metric("loss/policy_kl_mean_pen", "Penalty on the mean's KL."),
+    Metric("loss/policy_kl_std_pen", "Penalty on the standard deviation's KL."),
+    Metric("loss/value", "Loss of the value network.", loss_chart="value"),
+    Metric("vmpo/dual_loss", "Loss of the temperature.", loss_chart="duals"),
+    Metric("loss/alpha", "Loss of the multipliers.", loss_chart="duals"),
+)
+
+METRICS = (*TRUST_REGION, *SAMPLES, *POLICY, *VALUE, *LOSSES)
+
+
+def rules(config: VMPOConfig, act_dim: int) -> list[Rule]:
+    """Return the signs of ill health under this config."""
+    mean = ("mean", "health/kl_mean", "vmpo/alpha_mu", "epsilon_mu")
+    std = ("std", "health/kl_std", "vmpo/alpha_sigma", "epsilon_sigma")
+    return [
+        _idle(),
+        *(_unmoved(config, *names) for names in (mean, std)),
+        *(_over_bound(config, *names) for names in (mean, std)),
+        _temperature(config),
+        *range_rules(METRICS),
+        Rule(
+            "collapsed std",
+            lambda seen: seen["train/entropy"] / act_dim - GAUSSIAN < math.log(1e-3),
+            "V-MPO's standard deviation has collapsed: lower epsilon_sigma (published: 5e-6 to 5e-5).",
+        ),
+    ]
+
+
+def _idle() -> Rule:
+    return Rule(
+        "idle trust region",
+        lambda seen: seen["kl/mean_sel"] < 1e-9 and seen["kl/std_sel"] < 1e-9,
+        "V-MPO's trust region does nothing, for each update sets out from the old policy itself: set m_steps or "
+        'updates_per_rollout above 1, minibatch_size, or old_policy to "updates" or "kl".',
+    )
+
+
+def _unmoved(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
+    def broken(seen: Mapping[str, float]) -> bool:
+        off = not 0.5 <= seen[kl] <= 2
+        return config.alpha_update == "gradient" and abs(seen[alpha] - 1) < UNMOVED and off
+
+    return Rule(
+        f"unmoved {name} multiplier",
+        broken,
+        f"V-MPO's {alpha} has not moved from 1 although the {name}'s KL is {{{kl}:.2g}} times its bound {epsilon}: "
+        f'raise alpha_lr from {config.alpha_lr:g} tenfold or more, or set alpha_update to "multiplicative".',
+    )
+
+
+def _over_bound(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
+    change = 'set alpha_update to "multiplicative", ' if config.alpha_update == "gradient" else ""
+    return Rule(
+        f"{name} over its bound",
+        lambda seen: seen[kl] > FAR,
+        f"V-MPO's {name} moves by a KL of {{{kl}:.2g}} times its bound {epsilon}, with {alpha} at "
+        f"{{{alpha}:.2g}}: {change}raise alpha_lr from {config.alpha_lr:g}, or lower policy_lr or m_steps.",
+    )
+
+
+def _temperature(config: VMPOConfig) -> Rule:
+    rows = config.num_envs * config.rollout_steps
+
+    def broken(seen: Mapping[str, float]) -> bool:
+        # Half the logarithm of how many rows count for one: the weights' KL to second order.
+        kl = 0.5 * math.log(max(seen["vmpo/selected_frac"] * rows / seen["vmpo/ess"], 1.0))
+        return config.temperature == "gradient" and not 0.2 <= kl / config.epsilon_eta <= 5
+
+    return Rule(
+        "temperature",
+        broken,
+        f"V-MPO's temperature has not settled at {{vmpo/temperature_raw:.3g}}: the weights ({{vmpo/ess:.0f}} effective "
+        f'rows) are far from their bound epsilon_eta {config.epsilon_eta:g}. Set temperature to "solved", or raise '
+        f"temperature_lr from {config.temperature_lr:g}.",
+    )

@@ -1,0 +1,115 @@
+"""The site: check its formulas, build it, serve it, write its results page. `minerva docs` runs this file.
+
+python tools/site/make_site.py build
+"""
+
+import argparse
+import functools
+import http.server
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hyperparameters import hyperparameter_page
+from results_page import results_page
+
+from minerva.errors import MinervaError, TrainingError
+from minerva.trainers.registry import ALGORITHMS
+
+REPOSITORY = Path(__file__).parents[2]
+
+LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}
+"""Navigation entries that stand for a folder of generated pages, one per module."""
+
+PAGE_OF_EACH = ("algorithms/", "hyperparameters/")
+"""Navigation entries that stand for a page of each algorithm."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked for; the exit code is 1 if a formula does not hold or a command fails, 2 for wrong input."""
+    parser = argparse.ArgumentParser(description="Make the site of a checkout.")
+    parser.add_argument("action", choices=["check", "build", "serve", "results"])
+    parser.add_argument("--port", type=int, default=8000, help="port to serve on")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, without a traceback
+    try:
+        return _act(options.action, options.port)
+    except MinervaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, TrainingError) else 2
+
+
+def _act(action: str, port: int) -> int:
+    if action == "check":
+        return subprocess.run([sys.executable, "-m", "mathdoc", "check", "minerva"], cwd=REPOSITORY).returncode
+    if action == "results":
+        _write(REPOSITORY / "docs" / "results.md", results_page(REPOSITORY, "../benchmarks/results"))
+        print("results: docs/results.md")
+        return 0
+    site = REPOSITORY / "build" / "site"
+    if action == "build" or not (site / "index.html").is_file():
+        build(REPOSITORY)
+    if action == "serve":
+        serve(site, port)
+    return 0
+
+
+def build(root: Path) -> None:
+    """Write the whole site of a checkout: hand-written pages, generated pages, and what Zensical makes of them."""
+    pages = root / "build" / "docs"
+    shutil.rmtree(pages, ignore_errors=True)
+    shutil.copytree(root / "docs" / "assets", pages / "assets")
+    _run(root, "mathdoc", "build", "minerva", str(pages), "--rendered", "--pages", "docs")
+    from mathdoc.pages.markdown import rendered  # needs the extra docs, which the results page does not
+
+    for algo in ALGORITHMS:
+        _write(pages / "hyperparameters" / f"{algo}.md", rendered(hyperparameter_page(algo)))
+    raw = shutil.ignore_patterns("*.md", "*.log", "speed")
+    shutil.copytree(root / "benchmarks" / "results", pages / "raw", ignore=raw)
+    _write(pages / "results.md", results_page(root, "raw"))
+    config = yaml.safe_load((root / "mkdocs.yml").read_text())
+    config["nav"] = [_listed(entry, pages) for entry in config["nav"]]
+    config |= {"docs_dir": "docs", "site_dir": "site"}
+    _write(root / "build" / "mkdocs.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    shutil.rmtree(root / "build" / "site", ignore_errors=True)
+    _run(root, "zensical", "build", "--clean", "--config-file", "build/mkdocs.yml")
+
+
+def serve(site: Path, port: int) -> None:
+    """Show the site until interrupted."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        print(f"http://127.0.0.1:{port}", flush=True)
+        server.serve_forever()
+
+
+def _run(root: Path, module: str, *arguments: str) -> None:
+    if subprocess.run([sys.executable, "-m", module, *arguments], cwd=root).returncode:
+        raise TrainingError(f"{module} failed: see above. It needs the extra docs: pip install -e '.[docs]'")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _listed(entry: dict[str, Any], pages: Path) -> dict[str, Any]:
+    """A navigation entry, with the pages of a folder in place of its name."""
+    ((title, value),) = entry.items()
+    if value in PAGE_OF_EACH:
+        return {title: [{algorithm.title: f"{value}{name}.md"} for name, algorithm in ALGORITHMS.items()]}
+    if not isinstance(value, str) or value not in LISTS:
+        return entry
+    folder = pages / LISTS[value]
+    modules = sorted(path.stem for path in folder.glob("*.md") if path.stem != "index")
+    index = [f"{folder.name}/index.md"] if (folder / "index.md").is_file() else []
+    return {title: [*index, *({module: f"{folder.name}/{module}.md"} for module in modules)]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
