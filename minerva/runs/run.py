@@ -25,10 +25,10 @@ from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
-from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
 from minerva.runs.status import RunStatus
 from minerva.runs.store import CheckpointStore, Found
+from minerva.runs.terminal import ProgressView
 from minerva.runs.trainable import Trainable
 from minerva.utils.wandb_utils import wandb_run
 
