@@ -60,13 +60,13 @@ class Board(TerminalView):
     def update(self, running: Sequence[Task]) -> None:
         """Show what is running; where no picture shows it, print at once what begins and what has ended."""
         if not self.in_place:
-            for task in running:
-                if task.kind == "train" and task not in self._running:
-                    self.say(f"training {task}; log: {task.log}")
             for cell in (cell for task in self._running if task not in running for cell in task.cells):
                 state = self._state(cell, set())
                 if state.kind in ("done", "failed"):
                     self.say(f"{state.kind}: {cell}: {state.note or state}")
+            for task in running:
+                if task.kind == "train" and task not in self._running:
+                    self.say(f"training {task}; log: {task.log}")
         self._running = running
         self.refresh(lambda: self._draw(running), lambda: self._lines(running))
 
