@@ -84,7 +84,7 @@ class Benchmark:
             board.conclude()
             return 0
         maker = Maker(grid, files, self.device, self.engine, self.matmul)
-        schedule = Schedule(maker, self._executor(files), self._together, within, board.started)
+        schedule = Schedule(maker, self._executor(files), self._together, within)
         with board:
             undisturbed = schedule.run(board.update)
         kinds = [state.kind for state in board.conclude([]).values()]

@@ -1,7 +1,7 @@
-"""Drawing without a screen: which of MuJoCo's ways of doing so works here.
+"""Drawing without a screen: which of MuJoCo's OpenGL backends works here.
 
-MuJoCo and dm_control read MUJOCO_GL once, when they are imported, and a way that does not work may end the process. So
-each is tried in a process of its own, before either library is imported in this one.
+MuJoCo and dm_control read MUJOCO_GL once, when they are imported, and a backend that does not work may end the
+process. So each is tried in a process of its own, before either library is imported in this one.
 """
 
 import functools
@@ -11,7 +11,7 @@ import sys
 
 from minerva.errors import EnvError
 
-WAYS = ("egl", "osmesa") if sys.platform == "linux" else ("glfw",)
+GL_BACKENDS = ("egl", "osmesa") if sys.platform == "linux" else ("glfw",)
 """EGL draws on the GPU where there is one, OSMesa on any processor."""
 
 LONGEST_TRIAL = 60
@@ -34,24 +34,24 @@ NOTHING_WORKS = (
 )
 
 
-def choose_way() -> str:
-    """Set MUJOCO_GL to the first way that works, unless the user has set it, and return it; EnvError if none does."""
+def select_gl_backend() -> str:
+    """Set MUJOCO_GL to the first backend that works, unless the user has set it, and return it; or raise EnvError."""
     wanted = os.environ.get("MUJOCO_GL")
     if wanted:
-        if not works(wanted):
+        if not gl_backend_works(wanted):
             raise EnvError(f"MUJOCO_GL is {wanted}, which does not work here: unset it, and Minerva finds what does.")
         return wanted
-    way = next(filter(works, WAYS), None)
-    if way is None:
+    backend = next(filter(gl_backend_works, GL_BACKENDS), None)
+    if backend is None:
         raise EnvError(NOTHING_WORKS)
-    os.environ["MUJOCO_GL"] = way
-    return way
+    os.environ["MUJOCO_GL"] = backend
+    return backend
 
 
 @functools.cache
-def works(way: str) -> bool:
-    """Whether a picture can be drawn this way."""
-    environment = {**os.environ, "MUJOCO_GL": way}
+def gl_backend_works(backend: str) -> bool:
+    """Return whether a picture can be drawn with this backend, tried in a process of its own."""
+    environment = {**os.environ, "MUJOCO_GL": backend}
     try:
         trial = subprocess.run(
             [sys.executable, "-c", TRIAL], env=environment, capture_output=True, text=True, timeout=LONGEST_TRIAL

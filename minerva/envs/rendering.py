@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from minerva.envs.engines.gymnasium import GymnasiumEngine
-from minerva.envs.headless import choose_way
+from minerva.envs.headless import select_gl_backend
 from minerva.envs.ids import EnvLike, env_name, factory, is_dm_control
 from minerva.errors import EnvError
 from minerva.spec import Array
@@ -84,10 +84,10 @@ def _prepare_mujoco(env: EnvLike) -> None:
     spec = gym.registry.get(env) if isinstance(env, str) else None
     drawn_by = str(spec.entry_point) if spec else ""
     if is_dm_control(env) or drawn_by.startswith(DRAWN_BY_MUJOCO):
-        choose_way()
+        select_gl_backend()
     elif not drawn_by.startswith(DRAWN_OTHERWISE):
         with contextlib.suppress(EnvError):  # it may be needed, and if it is not, nothing is missing
-            choose_way()
+            select_gl_backend()
 
 
 def _made_to_draw(env: EnvLike, make: Any, width: int, height: int) -> gym.Env[Any, Any]:

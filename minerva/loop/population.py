@@ -12,10 +12,10 @@ from rich.console import Console
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.loop.trainer import Trainer
-from minerva.runs.progress import ProgressView
 from minerva.runs.run import Result, Run, RunSettings
 from minerva.runs.run_group import RunGroup
 from minerva.runs.signals import StopSignals
+from minerva.runs.terminal import ProgressView
 
 logger = logging.getLogger("minerva")
 

@@ -1,6 +1,6 @@
 """Checkpoint files: a tree of tensors and plain values, written whole or not at all.
 
-A checkpoint is a safetensors file: tensors by path, and one JSON text for everything else. GaugeValue it executes
+A checkpoint is a safetensors file: tensors by path, and one JSON text for everything else. Reading it executes
 nothing. It carries a format number and a digest of all its contents.
 """
 
@@ -38,12 +38,11 @@ class Checkpoint(NamedTuple):
     state: Tree
 
 
-def save_checkpoint(
-    path: Path, checkpoint: Checkpoint, keep_old_as: Path | None = None, also_as: Path | None = None
-) -> str:
-    """Write a temporary file, sync it, read it back, rename it: at `path` is the old file or the new. Its digest.
+def save_checkpoint(path: Path, checkpoint: Checkpoint, backup: Path | None = None, copy: Path | None = None) -> str:
+    """Write a checkpoint and return its digest. At every moment the old file or the whole new one is at `path`.
 
-    Before it is at `path` it is at `also_as`, too.
+    A temporary file is written, synced, read back and renamed. The old file is kept as `backup`; the new one is
+    linked as `copy` before it is at `path`.
     """
     tensors: dict[str, Tensor] = {}
     plain = _split(checkpoint.state, "", tensors)
@@ -53,10 +52,10 @@ def save_checkpoint(
     try:
         files.write(temporary, save(tensors, metadata={KEY: text, DIGEST: digest}))
         read_checkpoint(temporary)
-        if also_as is not None:
-            files.also_as(temporary, also_as)
-        if keep_old_as is not None and path.exists():
-            files.keep_as(path, keep_old_as)
+        if copy is not None:
+            files.link_copy(temporary, copy)
+        if backup is not None and path.exists():
+            files.link_backup(path, backup)
         files.replace(temporary, path)
         files.sync(path.parent)
     except OSError as error:
@@ -76,7 +75,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
-    """The same, and its digest."""
+    """Read and verify a checkpoint; return it and its digest."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist: give a checkpoint file or the folder of a run.")
     try:

@@ -1,4 +1,4 @@
-"""One run of several processes: the first keeps the folder and decides, the others do as they are told.
+"""One run of several processes: the first keeps the folder and decides, the others execute its commands.
 
 A checkpoint is that of one process with all environments: what is divided among the processes is joined when it is
 saved and divided again when it is loaded. So a run may go on with another number of processes than it was begun with.
@@ -25,7 +25,7 @@ STOP: Final = "stop"
 
 
 class RankZeroTrainer:
-    """A trainer as the first process's run sees it: what is asked of it is asked of those of all processes."""
+    """Call the trainers of all processes as one; for the run of rank zero."""
 
     def __init__(self, trainer: Trainable, ranks: Ranks) -> None:
         self._trainer, self._ranks = trainer, ranks
@@ -34,14 +34,14 @@ class RankZeroTrainer:
         return getattr(self._trainer, name)
 
     def state_dict(self) -> Tree:
-        """The state of one process with all environments."""
+        """Return the state of one process with all environments."""
         state: Tree = self._all("state_dict")
         return state
 
     def load_state_dict(self, state: Tree) -> str:
-        """Let each process take over its share; why some environments could not be restored, or nothing."""
-        obstacle: str = self._all("load_state_dict", state)
-        return obstacle
+        """Load each process's share; return why some environments could not be restored, or an empty string."""
+        unavailable_reason: str = self._all("load_state_dict", state)
+        return unavailable_reason
 
     def start(self, step: int) -> None:
         """Begin new episodes everywhere."""
@@ -49,18 +49,18 @@ class RankZeroTrainer:
 
     @property
     def rows(self) -> "ShardedReplay | None":
-        """The replays of all processes as one."""
+        """Return the replays of all processes as one."""
         rows = self._trainer.rows
         return None if rows is None else ShardedReplay(rows, self._all)
 
     def _all(self, name: str, *arguments: Any) -> Any:
-        """Let every process do the same."""
+        """Call a method in every process and return the joint result."""
         self._ranks.broadcast((name, arguments))
-        return done(self._trainer, self._ranks, name, *arguments)
+        return run_collective(self._trainer, self._ranks, name, *arguments)
 
 
 class ShardedReplay:
-    """The replays of all processes as one whose rows have all environments."""
+    """Present the replays of all processes as one, whose rows have all environments."""
 
     def __init__(self, rows: ReplayRows, everywhere: Callable[..., Any]) -> None:
         self.steps, self.written = rows.steps, rows.written
@@ -80,13 +80,13 @@ class ShardedReplay:
         self._all("hold", rows)
 
 
-def done(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any) -> Any:
-    """One process's part of what all do."""
+def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any) -> Any:
+    """Call a method of this process's trainer or replay, as every rank does, and return the joint result."""
     if name == "state_dict":
         return joined(trainer.state_dict(), ranks)
     if name == "load_state_dict":
-        obstacles = ranks.objects(trainer.load_state_dict(divided(arguments[0], ranks)))
-        return next(filter(None, obstacles), "")
+        reasons = ranks.objects(trainer.load_state_dict(divided(arguments[0], ranks)))
+        return next(filter(None, reasons), "")
     if name == "start":
         return trainer.start(*arguments)
     rows = trainer.rows
@@ -109,7 +109,7 @@ DIVIDED = {
 
 
 def joined(state: Tree, ranks: Ranks) -> Tree:
-    """A trainer's state as if it had the environments of all processes."""
+    """Return a trainer's state as if it had the environments of all processes."""
     own = {name: state[name] for name in (*AXES, "episodes") if name in state}
     each = ranks.objects({**own, "generators": global_generators()})
     whole = {name: _joined([part[name] for part in each], AXES[name]) for name in own if name in AXES}
@@ -118,7 +118,7 @@ def joined(state: Tree, ranks: Ranks) -> Tree:
 
 
 def divided(state: Tree, ranks: Ranks) -> Tree:
-    """This process's part of such a state."""
+    """Return this process's part of a state of all environments."""
     own = {name: _divided(state[name], axis, ranks) for name, axis in AXES.items() if name in state}
     generators = state.get("generators", [])
     if len(generators) == ranks.count:
@@ -133,7 +133,7 @@ def _joined(parts: Sequence[Any], axis: int) -> Any:
     for name, value in whole.items():
         if name == "simulators":
             whole[name] = [one for part in parts for one in part[name]]
-        elif name == "obstacle":
+        elif name == "obstacle":  # the key in checkpoints
             whole[name] = next((part[name] for part in parts if part[name]), "")
         elif name in DIVIDED and value is not None:
             whole[name] = torch.cat([part[name].cpu() for part in parts], axis)
@@ -158,9 +158,9 @@ def _has_axis(name: str, value: Any) -> bool:
 
 
 class CoordinatorRuns(RunGroup):
-    """What the first process's loop sees of its run; it tells the others when to go on.
+    """Drive the run of rank zero and command the other ranks to go on or stop.
 
-    A signal is heeded after a report and not before, for then all processes stand at the same step.
+    A signal takes effect after a report and not before: then all processes stand at the same step.
     """
 
     def __init__(self, run: Run, ranks: Ranks) -> None:
@@ -171,20 +171,20 @@ class CoordinatorRuns(RunGroup):
     interrupted = False  # type: ignore[assignment]
 
     def steps(self, by: int) -> Iterator[int]:
-        """See `RunGroup`."""
+        """Yield the step after each iteration to come, once the other ranks were sent on."""
         for step in super().steps(by):
             self._ranks.broadcast((GO_ON, ()))
             yield step
         self._ranks.broadcast((STOP, ()))
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
-        """See `RunGroup`. The episodes are those of all processes."""
+        """Report the metrics with the episodes of all processes."""
         ended = [episode for part in self._ranks.objects(episodes[0]) for episode in part]
         super().report(step, metrics, [ended])
 
 
 class FollowerRuns(RunGroup):
-    """What the loop of another process sees of the run: it does what the first one wants until it is to go on."""
+    """Drive the loop of a rank other than zero: execute the commands of rank zero until it says to go on."""
 
     def __init__(self, trainer: Trainable, total_steps: int, settings: RunSettings, ranks: Ranks) -> None:
         self.total_steps, self.settings = total_steps, settings
@@ -195,37 +195,37 @@ class FollowerRuns(RunGroup):
 
     @property
     def step(self) -> int:
-        """See `RunGroup`."""
+        """Return the step that all ranks have reached."""
         return self._step
 
     def begins(self) -> bool:
-        """Wait until the run begins; False if it is finished already."""
-        command, arguments = self._obey()
+        """Wait until the run begins; return False if it is finished already."""
+        command, arguments = self._serve()
         if command == BEGIN:
             self._step, self.eval_every = arguments
         return command == BEGIN
 
     def steps(self, by: int) -> Iterator[int]:
-        """See `RunGroup`."""
-        while self._obey()[0] == GO_ON:
+        """Yield the step after each iteration to come, for as long as rank zero says to go on."""
+        while self._serve()[0] == GO_ON:
             yield self._step + by
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
-        """See `RunGroup`."""
+        """Send the episodes to rank zero, which writes the report."""
         self._ranks.objects(episodes[0])
         self._step = step
 
-    def _obey(self) -> tuple[str, tuple[Any, ...]]:
-        """Do what the first process asks for, until it says how to go on."""
+    def _serve(self) -> tuple[str, tuple[Any, ...]]:
+        """Execute the commands of rank zero until one begins, continues or stops the loop, and return that one."""
         while True:
             command, arguments = self._ranks.broadcast(None)
             if command in (BEGIN, GO_ON, STOP):
                 return command, arguments
-            done(self._trainer, self._ranks, command, *arguments)
+            run_collective(self._trainer, self._ranks, command, *arguments)
 
 
 def lead(run: Run, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
-    """The first process's part of a run; `loop` is the trainer's."""
+    """Run rank zero's part of a run and return the result; `loop` is the trainer's."""
     with run:
         if run.already_finished:
             ranks.broadcast((STOP, ()))
@@ -236,7 +236,7 @@ def lead(run: Run, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
 
 
 def follow(following: FollowerRuns, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
-    """The part of each other process. What a signal means, the first one decides."""
+    """Run the part of another rank and return the result. Signals are left to rank zero."""
     with ignored_signals():
         if following.begins():
             loop(following)

@@ -41,29 +41,34 @@ def replace(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
-def keep_as(path: Path, other: Path) -> None:
+def link_backup(path: Path, other: Path) -> None:
     """Give a file a second name, so that replacing it under its first does not lose it."""
-    before("link", other)
-    spare = other.with_name(f".{other.name}.{os.getpid()}.tmp")
-    spare.unlink(missing_ok=True)
-    try:
-        os.link(path, spare)
-    except OSError:  # a file system without second names: for a moment there is only the other
-        os.replace(path, other)
-    else:
-        replace(spare, other)
+    if not _link(path, other):
+        os.replace(path, other)  # without hard links: for a moment there is only the other
 
 
-def also_as(path: Path, other: Path) -> None:
-    """Give a file a second name, which another file may have had, without writing it again where that can be had."""
+def link_copy(path: Path, other: Path) -> None:
+    """Give a file a second name, which another file may have had; copy it where there are no hard links."""
+    if not _link(path, other):
+        write(_temporary(other), path.read_bytes())
+        replace(_temporary(other), other)
+
+
+def _link(path: Path, other: Path) -> bool:
+    """Make `other` a hard link to `path`, in one step; return False if the file system has none."""
     before("link", other)
-    spare = other.with_name(f".{other.name}.{os.getpid()}.tmp")
-    spare.unlink(missing_ok=True)
+    temporary = _temporary(other)
+    temporary.unlink(missing_ok=True)
     try:
-        os.link(path, spare)
-    except OSError:  # a file system without second names
-        write(spare, path.read_bytes())
-    replace(spare, other)
+        os.link(path, temporary)
+    except OSError:
+        return False
+    replace(temporary, other)
+    return True
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def sync(path: Path) -> None:

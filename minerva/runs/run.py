@@ -25,18 +25,18 @@ from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
-from minerva.runs.progress import ProgressView
 from minerva.runs.signals import StopSignals
 from minerva.runs.status import RunStatus
 from minerva.runs.store import CheckpointStore, Found
+from minerva.runs.terminal import ProgressView
 from minerva.runs.trainable import Trainable
 from minerva.utils.wandb_utils import wandb_run
 
 EVALUATIONS = 20
 SAVE_EVERY = 60.0
 """Seconds after which a checkpoint is written even if no evaluation is due."""
-STALL = 0.005
-"""Share of the time that these may take."""
+SAVE_TIME_SHARE = 0.005
+"""Share of the time that writing those checkpoints may take."""
 GLANCED = 20
 """Reports whose mean is shown while the run goes on."""
 
@@ -214,7 +214,7 @@ class Run:
                 f"{path} was written by an earlier Minerva: its policy can be used, not its run resumed."
             )
         try:
-            obstacle = self._load(checkpoint.state, found)
+            unavailable_reason = self._load(checkpoint.state, found)
             self.already_finished, made_with = checkpoint.about["finished"] is True, checkpoint.about["versions"]
             others = differences(made_with, self._made_with())
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
@@ -224,21 +224,21 @@ class Run:
         if self.already_finished:
             self._say(f"{self.folder.path} is a finished run: nothing to do.")
             return
-        if obstacle:
+        if unavailable_reason:
             self.trainer.start(self.step)
-            obstacle = f"the environments start new episodes ({obstacle})"
+            unavailable_reason = f"the environments start new episodes ({unavailable_reason})"
         if found.lost:
             others.append("rows of the replay are lost")
-        reasons = "; ".join([obstacle] * bool(obstacle) + others)
+        reasons = "; ".join([unavailable_reason] * bool(unavailable_reason) + others)
         how = f", but not bit for bit as the uninterrupted run: {reasons}" if reasons else ", bit for bit"
         self._say(f"going on with {self.folder.path} from step {self.step:,}{how}.")
 
     def _load(self, state: Tree, found: Found) -> str:
-        """Take over a checkpoint's state; why the environments could not be restored, or nothing."""
+        """Load a checkpoint's state; return why the environments could not be restored, or an empty string."""
         agents = [tree.get("agent", {}) for tree in (self.trainer.state_dict(), state["trainer"])]
         mine, learned = ({name: agent[name] for name in agent.keys() - {"metrics", "generator"}} for agent in agents)
         refuse_other_form(mine, learned, "agent")
-        obstacle = self.trainer.load_state_dict(state["trainer"])
+        unavailable_reason = self.trainer.load_state_dict(state["trainer"])
         rows = self.trainer.rows
         if rows is not None and found.lost:
             rows.hold(mapped(lambda *parts: torch.cat(parts), *(part for _, part in found.rows)))
@@ -251,7 +251,7 @@ class Run:
         self._logs = {str(name): int(length) for name, length in state["logs"].items()}
         if type(self.step) is not int or not 0 <= self.step <= self.total_steps:
             raise ValueError(f"step is {self.step!r}, of {self.total_steps}")
-        return obstacle
+        return unavailable_reason
 
     def _keep_engine(self, existing: dict[str, Any] | None) -> None:
         """A run goes on with the engine that it was begun with, or not at all."""
@@ -393,7 +393,7 @@ class Run:
 def save_is_due(runs: Sequence[Run]) -> bool:
     """Whether runs that are saved together should be. All at once, so that they can go on together from there."""
     took = sum(run.took for run in runs)
-    return max(run.unsaved for run in runs) > max(SAVE_EVERY, took / STALL)
+    return max(run.unsaved for run in runs) > max(SAVE_EVERY, took / SAVE_TIME_SHARE)
 
 
 def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-PATIENCE = 5.0
+SECONDS_TO_FINISH_STEP = 5.0
 """Seconds a step may take to finish after a signal: then it is broken off, and the last checkpoint is what is left."""
 
 
 class StopSignals:
-    """Inside the block the first signal sets `received`; a second one, or `PATIENCE`, raises KeyboardInterrupt."""
+    """Catch Ctrl-C and SIGTERM in a `with` block.
+
+    The first signal sets `received`; a second one, or `SECONDS_TO_FINISH_STEP`, raises KeyboardInterrupt.
+    """
 
     def __init__(self) -> None:
         self.received = False
@@ -44,14 +47,14 @@ class StopSignals:
         self.received = True
         main = threading.main_thread().ident
         assert main is not None  # it runs: it is executing this
-        self._timer = threading.Timer(PATIENCE, signal.pthread_kill, (main, number))
+        self._timer = threading.Timer(SECONDS_TO_FINISH_STEP, signal.pthread_kill, (main, number))
         self._timer.daemon = True
         self._timer.start()
 
 
 @contextmanager
 def ignored_signals() -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM are not heard."""
+    """Ignore Ctrl-C and SIGTERM in a `with` block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -65,7 +68,7 @@ def ignored_signals() -> Iterator[None]:
 
 @contextmanager
 def raised_signals() -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM raise KeyboardInterrupt, so that what is half done is cleared away."""
+    """Raise KeyboardInterrupt on Ctrl-C and SIGTERM in a `with` block, so that what is half done is cleared away."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -75,9 +75,9 @@ class CheckpointStore:
         _refuse_non_finite(checkpoint)
         segments = self._with_new_rows(rows) if rows is not None else []
         state = {**checkpoint.state, SEGMENTS: [list(segment) for segment in segments]}
-        keep = self.folder.previous if self._last_is_good else None
-        also = self.folder.best if best else None
-        save_checkpoint(self.folder.last, Checkpoint(checkpoint.about, state), keep_old_as=keep, also_as=also)
+        backup = self.folder.previous if self._last_is_good else None
+        copy = self.folder.best if best else None
+        save_checkpoint(self.folder.last, Checkpoint(checkpoint.about, state), backup=backup, copy=copy)
         needed = {self._path(segment) for segment in (*segments, *self._segments)}
         self._segments, self._last_is_good = segments, True
         for path in set(self.folder.last.parent.glob(f"{self.folder.algo}_replay_*.pt")) - needed:

@@ -1,37 +1,193 @@
-"""How a run is drawn in a terminal: a few lines that stay in place."""
+"""Show runs in a terminal: a picture that is redrawn in place, or plain lines where the output is no terminal.
 
+A single run, the seeds of a population and the tasks of a benchmark share the rows, the line and the view below.
+"""
+
+import logging
 import math
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple, Self
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.live import Live
+from rich.logging import RichHandler
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from minerva.runs.status import GaugeValue, RunStatus
+from minerva.runs.status import RunStatus
 
-LEVELS, PLAIN_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-INDENT = 10
-"""Columns of the names at the left."""
-NARROW = 50
-"""Columns below which names are left out."""
-SPARK = 24
+LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+SPARKLINE_LENGTH = 24
 """Evaluations in a sparkline at most."""
+LABEL_WIDTH = 10
+"""Columns of the names to the left of a single run's numbers."""
+NARROW = 50
+"""Columns below which those names are left out."""
+SECONDS_BETWEEN_DRAWINGS = 0.25
+ALL = sys.maxsize
+
+Row = Mapping[str, Text]
+"""Cells of a table's row by the heading of their column."""
 
 
-def drawn(step: int, total: int, speed: float, glances: Sequence[RunStatus], console: Console) -> RenderableType:
-    """Progress and speed, then one run in a few lines, or a row for each of several."""
-    options = console.options
-    lines: list[RenderableType] = [_progress(step, total, speed, options)]
-    if len(glances) == 1:
-        lines += _one(glances[0], options)
-    else:
-        lines.append(_many(glances, options))
-    return Group(*lines)
+class Progress(NamedTuple):
+    """Steps done and steps per second of each of the runs that one process trains, and the status of each."""
+
+    step: int
+    total: int
+    speed: float
+    runs: Sequence[RunStatus]
+
+    def items(self) -> dict[str, str]:
+        """Return the parts of a line or row by what they say, the most important first."""
+        items = {
+            "done": f"{100 * self.step // self.total:3d} %",
+            "left": duration((self.total - self.step) / self.speed if self.speed > 0 else math.inf),
+            "steps/s": f"{self.speed:,.0f}",
+            "evaluated": _mean(run.evaluated for run in self.runs),
+            "training": _mean(run.train for run in self.runs),
+            "steps": f"{self.step:{len(f'{self.total:,}')},} of {self.total:,}",
+        }
+        return {name: text for name, text in items.items() if text}
+
+    def line(self) -> str:
+        """Return everything in one plain line; returns are means over the runs."""
+        items = self.items()
+        parts = [items["done"], items["steps"], f"{items['steps/s']} steps/s"]
+        parts += [f"{name} {items[name]}" for name in ("training", "evaluated") if name in items]
+        return "   ".join([*parts, f"{items['left']} left"])
+
+    def row(self, label: str) -> Row:
+        """Return everything as a row of a table."""
+        return {"": Text(label)} | {name: _right(text) for name, text in self.items().items()}
+
+
+class TerminalView(ExitStack):
+    """Redraw a picture in place where there is a terminal; elsewhere print plain lines now and then.
+
+    In a `with` block messages of the log appear above the picture. It is gone at the block's end.
+    """
+
+    seconds_between_lines = 10.0
+    drawing_time_share = 0.005
+    """Share of the time that making and drawing pictures may take."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        super().__init__()
+        self.console, self.quiet = console, quiet
+        self._printed = self._draw_next = time.monotonic()
+        self._live: Live | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether there is a terminal in which a picture can be redrawn."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
+
+    def refresh(
+        self, draw: Callable[[], RenderableType], lines: Callable[[], Iterable[str]], final: bool = False
+    ) -> None:
+        """Redraw the picture or print the lines, if it is time to. `final`: redraw it in any case."""
+        now = time.monotonic()
+        if self._live is not None:
+            if now >= self._draw_next or final:
+                self._live.update(draw(), refresh=True)
+                took = time.monotonic() - now
+                self._draw_next = now + max(SECONDS_BETWEEN_DRAWINGS, took / self.drawing_time_share)
+        elif not self.quiet and not self.in_place and now - self._printed >= self.seconds_between_lines:
+            self._printed = now
+            for line in lines():
+                self.say(line)
+
+    def say(self, line: str) -> None:
+        """Print a line as it is written."""
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        if self.in_place:
+            live = Live(console=self.console, auto_refresh=False, transient=True, vertical_overflow="crop")
+            self._live = self.enter_context(live)
+            self.callback(setattr, self, "_live", None)
+            for handler in logging.getLogger().handlers:
+                if isinstance(handler, RichHandler) and handler.console.is_terminal:
+                    self.callback(setattr, handler, "console", handler.console)
+                    handler.console = self.console  # whose messages appear above the picture
+        return self
+
+
+class ProgressView(TerminalView):
+    """Show the steps done, steps per second, time left and status of one run, or of several with common steps."""
+
+    def __init__(self, console: Console, total: int, done: int, quiet: bool = False) -> None:
+        super().__init__(console, quiet)
+        self.total = total
+        self._first = done
+        self._started = time.monotonic()
+
+    def steps_per_second(self, step: int) -> float:
+        """Return the mean speed since this process began to train, evaluations included."""
+        return (step - self._first) / max(time.monotonic() - self._started, 1e-9)
+
+    def show(self, step: int, statuses: Callable[[], Sequence[RunStatus]]) -> None:
+        """Show the runs at `step`, if it is time to; only then is `statuses` called."""
+
+        def progress() -> Progress:
+            return Progress(step, self.total, self.steps_per_second(step), statuses())
+
+        self.refresh(
+            lambda: draw_progress(progress(), self.console.options), lambda: [progress().line()], step >= self.total
+        )
+
+
+def draw_progress(progress: Progress, options: ConsoleOptions) -> RenderableType:
+    """Draw steps and speed, then one run in a few lines, or a row for each of several."""
+    bar, runs = _progress_bar(progress, options), progress.runs
+    if len(runs) == 1:
+        return Group(bar, _run_details(runs[0], options))
+    rows = [_status_row(run, options) for run in runs]
+    return Group(bar, draw_rows(rows, options, height=options.max_height - 4))
+
+
+def draw_rows(rows: Sequence[Row], options: ConsoleOptions, height: int = ALL, wrap: str = "") -> RenderableType:
+    """Draw a table of the first `height` rows, with as many of its columns as there is room for.
+
+    The column `wrap`, and a first one wider than half the terminal, are broken between words; others are left out.
+    """
+    shown = rows[: max(height, 1)]
+    names = dict.fromkeys(name for row in shown for name in row)
+    columns = {name: [row.get(name, Text("-", style="dim", justify="right")) for row in shown] for name in names}
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
+    wraps = _fitting(columns, options.max_width, wrap)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name in wraps:
+        table.add_column(no_wrap=not wraps[name])
+    table.add_row(*(Text(name, style="dim", justify=columns[name][0].justify) for name in wraps))
+    for n in range(len(shown)):
+        table.add_row(*(columns[name][n] for name in wraps))
+    more = len(rows) - len(shown)
+    return Group(table, Text(f"and {more} more", style="dim")) if more else table
+
+
+def _fitting(columns: Mapping[str, Sequence[Text]], room: int, wrap: str) -> dict[str, bool]:
+    """Return whether to wrap each column that there is room for; the first and `wrap` are given room before others."""
+    wraps: dict[str, bool] = {}
+    first, left = next(iter(columns), ""), room + 2
+    for name in sorted(columns, key=lambda name: name not in (first, wrap)):
+        texts = [name, *(cell.plain for cell in columns[name])]
+        width, longest = max(map(cell_len, texts)), max(cell_len(word) for text in texts for word in text.split())
+        least = min(width, max(longest, room // 2)) if name == first else longest if name == wrap else width
+        if name == first or least + 2 <= left:
+            left -= least + 2
+            wraps[name] = least < width
+    return {name: wraps[name] for name in columns if name in wraps}
 
 
 def duration(seconds: float) -> str:
-    """As on a clock: 0:05, 12:34, 1:02:03."""
+    """Return a time as on a clock: 0:05, 12:34, 1:02:03."""
     if not math.isfinite(seconds):
         return "-:--"
     minutes, rest = divmod(round(seconds), 60)
@@ -39,8 +195,8 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def sparkline(values: Sequence[float], length: int = SPARK, levels: str = LEVELS) -> str:
-    """The last values as a line of bars, the lowest of them the lowest bar."""
+def sparkline(values: Sequence[float], length: int = SPARKLINE_LENGTH, levels: str = LEVELS) -> str:
+    """Return the last finite values as a line of bars, from the lowest bar to the highest."""
     shown = [value for value in values if math.isfinite(value)][-length:]
     if len(shown) < 2:
         return ""
@@ -49,8 +205,66 @@ def sparkline(values: Sequence[float], length: int = SPARK, levels: str = LEVELS
     return "".join(levels[round(top * (value - low) / (high - low)) if high > low else 0] for value in shown)
 
 
-def packed(items: Sequence[Text], width: int) -> list[Text]:
-    """The items one after another, in as many lines as they need; none is broken in two."""
+def one_decimal(value: float | None) -> str:
+    """Return a mean return as text, or a dash."""
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def three_digits(value: float) -> str:
+    """Return a number with three significant digits, or all of its integer part."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _progress_bar(progress: Progress, options: ConsoleOptions) -> RenderableType:
+    items = progress.items()
+    parts = [Text(items["done"], style="bold"), Text(items["steps"].strip())]
+    parts += [Text(f"{items['steps/s']} steps/s"), Text(f"{items['left']} left")]
+    lines = _packed(parts, options.max_width)
+    spare = options.max_width - lines[0].cell_len - 3
+    if len(lines) > 1 or spare < 8:
+        return Group(*lines)
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_row(ProgressBar(total=progress.total, completed=progress.step, width=min(spare, 30)), lines[0])
+    return table
+
+
+def _run_details(run: RunStatus, options: ConsoleOptions) -> Table:
+    """Draw the returns, gauges and warnings of a single run, packed into lines."""
+    returns = [
+        _item("training", one_decimal(run.train)),
+        _item("evaluated", one_decimal(run.evaluated)),
+        _item("best", one_decimal(run.best)),
+    ]
+    spark = _spark(run, SPARKLINE_LENGTH, options)
+    returns += [spark] if spark else []
+    health = [
+        _item(gauge.label, three_digits(gauge.value), "bold" if gauge.healthy else "yellow") for gauge in run.readings
+    ]
+    warnings = [Text(warning, style="yellow") for warning in run.warnings]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    named = options.max_width >= NARROW
+    for name, items in (("return", returns), ("health", health), ("warnings", warnings)):
+        for n, line in enumerate(_packed(items, options.max_width - (LABEL_WIDTH if named else 0))):
+            table.add_row(*([Text(name if n == 0 else "", style="dim")] if named else []), line)
+    return table
+
+
+def _status_row(run: RunStatus, options: ConsoleOptions) -> Row:
+    """Return one of several runs as a row; an exclamation mark stands for its warnings."""
+    row = {
+        "": Text.assemble(run.label, (" !" if run.warnings else "", "bold yellow")),
+        "evaluated": _right(one_decimal(run.evaluated)),
+        "training": _right(one_decimal(run.train)),
+        "evaluations": _spark(run, SPARKLINE_LENGTH // 2, options),
+    }
+    for gauge in run.readings:
+        heading = gauge.label.removesuffix("/bound").removeprefix("effective ")
+        row[heading] = _right(three_digits(gauge.value), "" if gauge.healthy else "yellow")
+    return row
+
+
+def _packed(items: Sequence[Text], width: int) -> list[Text]:
+    """Return the items side by side in as many lines as they need, none broken in two."""
     lines: list[Text] = []
     for item in items:
         if lines and lines[-1].cell_len + 3 + item.cell_len <= width:
@@ -60,97 +274,18 @@ def packed(items: Sequence[Text], width: int) -> list[Text]:
     return lines
 
 
-def _progress(step: int, total: int, speed: float, options: ConsoleOptions) -> RenderableType:
-    left = (total - step) / speed if speed > 0 else math.inf
-    told = [f"{100 * step // total:3d} %", f"{step:,} of {total:,}", f"{speed:,.0f} steps/s", f"{duration(left)} left"]
-    items = [Text(text, style="bold" if n == 0 else "") for n, text in enumerate(told)]
-    row = packed(items, options.max_width)
-    spare = options.max_width - row[0].cell_len - 3
-    if len(row) > 1 or spare < 8:
-        return Group(*row)
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_row(ProgressBar(total=total, completed=step, width=min(spare, 30)), row[0])
-    return table
+def _item(name: str, value: str, style: str = "bold") -> Text:
+    return Text.assemble((f"{name} ", "dim"), (value, style))
 
 
-def _one(glance: RunStatus, options: ConsoleOptions) -> list[RenderableType]:
-    levels = PLAIN_LEVELS if options.ascii_only else LEVELS
-    spark = sparkline(glance.evaluations, levels=levels)
-    returns = [
-        _item("training", number(glance.train)),
-        _item("evaluated", number(glance.evaluated)),
-        _item("best", number(glance.best)),
-    ]
-    if spark:
-        returns.append(Text(spark, style="cyan"))
-    health = [
-        _item(reading.label, short(reading.value), "" if reading.healthy else "yellow") for reading in glance.readings
-    ]
-    warned = [Text(warning, style="yellow") for warning in glance.warnings]
-    table = Table.grid(padding=(0, 2, 0, 0))
-    named = options.max_width >= NARROW
-    for name, items in (("return", returns), ("health", health), ("warnings", warned)):
-        for n, line in enumerate(packed(items, options.max_width - (INDENT if named else 0))):
-            table.add_row(*([Text(name if n == 0 else "", style="dim")] if named else []), line)
-    return [table]
+def _right(text: str, style: str = "") -> Text:
+    return Text(text, style=style, justify="right")
 
 
-def _many(glances: Sequence[RunStatus], options: ConsoleOptions) -> RenderableType:
-    """A row for each run, with as many columns as there is room for."""
-    levels = PLAIN_LEVELS if options.ascii_only else LEVELS
-    rows = glances[: max(options.max_height - 4, 1)]
-    columns: list[tuple[str, list[Text]]] = [
-        ("", [Text(glance.label) for glance in rows]),
-        ("evaluated", [Text(number(glance.evaluated)) for glance in rows]),
-        ("training", [Text(number(glance.train)) for glance in rows]),
-        ("", [Text(sparkline(glance.evaluations, 12, levels), style="cyan") for glance in rows]),
-    ]
-    if any(glance.warnings for glance in rows):
-        columns.append(("", [Text("!" if glance.warnings else "", style="bold yellow") for glance in rows]))
-    labels = dict.fromkeys(reading.label for glance in rows for reading in glance.readings)
-    columns += [(short_label(label), [_reading(glance.readings, label) for glance in rows]) for label in labels]
-    table = _fitting(columns, options.max_width)
-    if len(rows) < len(glances):
-        return Group(table, Text(f"and {len(glances) - len(rows)} more", style="dim"))
-    return table
+def _spark(run: RunStatus, length: int, options: ConsoleOptions) -> Text:
+    return Text(sparkline(run.evaluations, length, ASCII_LEVELS if options.ascii_only else LEVELS), style="cyan")
 
 
-def _fitting(columns: Sequence[tuple[str, list[Text]]], room: int) -> Table:
-    """The first columns, as many as there is room for; empty ones are left out."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    shown: list[list[Text]] = []
-    for heading, cells in columns:
-        width = max(len(heading), *(cell.cell_len for cell in cells))
-        if width + 2 > room and shown:
-            break
-        if width > 0:
-            room -= width + 2
-            table.add_column(justify="right" if heading else "left", no_wrap=True)
-            shown.append([Text(heading, style="dim"), *cells])
-    for row in zip(*shown, strict=True):
-        table.add_row(*row)
-    return table
-
-
-def number(value: float | None) -> str:
-    """A return, as the rest of Minerva prints it."""
-    return "-" if value is None else f"{value:,.1f}"
-
-
-def short_label(label: str) -> str:
-    """A gauge's name at the head of a column."""
-    return label.removesuffix("/bound").removeprefix("effective ")
-
-
-def short(value: float) -> str:
-    """Three digits that count."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _item(name: str, value: str, style: str = "") -> Text:
-    return Text.assemble((f"{name} ", "dim"), (value, style or "bold"))
-
-
-def _reading(readings: Sequence[GaugeValue], label: str) -> Text:
-    found = next((reading for reading in readings if reading.label == label), None)
-    return Text(short(found.value), style="" if found.healthy else "yellow") if found else Text("-", style="dim")
+def _mean(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return one_decimal(math.fsum(known) / len(known)) if known else ""

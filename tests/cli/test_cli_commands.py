@@ -28,8 +28,8 @@ from minerva.cli.main import main
 from minerva.cli.train import RunOptions
 from minerva.loop.stacking import Stack
 from minerva.presets import presets
-from minerva.runs import progress
 from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.terminal import TerminalView
 from minerva.trainers.registry import ALGORITHMS, config_class
 
 # --- train ----------------------------------------------------------------------------------------------------
@@ -55,13 +55,12 @@ def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> 
 def test_progress_is_plain_lines_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(TerminalView, "seconds_between_lines", 0.0)
     assert main(train_command(tmp_path / "run")) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "steps/s" in line]
-    shown = [
-        re.fullmatch(r" *(\d+) / 512 \( *(\d+) %\)  [\d,]+ steps/s  .*evaluated -[\d,.]+  \d+ s left", s) for s in lines
-    ]
-    assert [(int(m[1]), int(m[2])) for m in shown if m] == [(128, 25), (256, 50), (384, 75), (512, 100)]
+    pattern = r" *(\d+) %   +(\d+) of 512   [\d,]+ steps/s   .*evaluated -[\d,.]+   \d+:\d\d left"
+    shown = [re.fullmatch(pattern, line) for line in lines]
+    assert [(int(m[2]), int(m[1])) for m in shown if m] == [(128, 25), (256, 50), (384, 75), (512, 100)]
 
 
 @pytest.mark.parametrize("how", ["the same options", "its config.yaml", "its folder as config"])

@@ -1,23 +1,18 @@
-"""One table of what is done, running, failed, to be measured and not run: live in a terminal, plain lines elsewhere."""
+"""The table of a benchmark: what is done, running, failed, to be measured, stopped and not run."""
 
 import itertools
-import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
-from rich.console import Console, Group
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
 
 from minerva.lab.benchmark.files import SHORTEST, Files, is_locked
 from minerva.lab.benchmark.grid import Cell, Grid
 from minerva.lab.benchmark.tasks import Task
-
-SECONDS_BETWEEN_VIEWS = 0.5
-SECONDS_BETWEEN_LINES = 30.0
+from minerva.runs.status import RunStatus
+from minerva.runs.terminal import ALL, Progress, TerminalView, draw_rows
 
 Kind = Literal["done", "running", "failed", "to be measured", "stopped", "not run"]
 COLOURS: dict[Kind, str] = {
@@ -28,10 +23,11 @@ COLOURS: dict[Kind, str] = {
     "stopped": "yellow",
     "not run": "dim",
 }
+States = dict[Cell, "State"]
 
 
 class State(NamedTuple):
-    """What a cell is, and its mean return, its reason or its step."""
+    """Kind of a cell, and its mean return, the reason of its failure or the step at which it stopped."""
 
     kind: Kind
     mean: float = 0.0
@@ -39,89 +35,85 @@ class State(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "done":
-            return number(self.mean)
+            return _number(self.mean)
         return f"stopped at {self.note}" if self.kind == "stopped" else self.kind
 
 
-class Board:
-    """Shows a grid. In a `with` block it stays in place; `update` redraws it, or prints what is new."""
+class Board(TerminalView):
+    """Show a grid, in place within a `with` block where there is a terminal, and in plain lines elsewhere."""
+
+    seconds_between_lines = 30.0
+    drawing_time_share = 0.05
 
     def __init__(self, grid: Grid, files: Files, console: Console) -> None:
-        self.rows, self.files, self.console = grid.rows(), files, console
+        super().__init__(console)
+        self.rows, self.files = grid.rows(), files
         self._means: dict[Cell, float] = {}
         self._trained: set[Cell] = set()
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        self._shown, self._printed = -SECONDS_BETWEEN_VIEWS, time.monotonic()
-        self._known: dict[Cell, State] = {}
+        self._running: Sequence[Task] = ()
 
-    def states(self, running: Sequence[Task] | None = None) -> dict[Cell, State]:
-        """Every cell's state. `running` None: a cell is running if some process holds its folder."""
+    def states(self, running: Sequence[Task] | None = None) -> States:
+        """Return every cell's state. `running` None: a cell is running if some process holds its folder."""
         held = None if running is None else {cell for task in running for cell in task.cells}
         return {cell: self._state(cell, held) for row in self.rows for cell in row}
 
     def update(self, running: Sequence[Task]) -> None:
-        """Show how things are, if it is time to."""
-        now = time.monotonic()
-        if now - self._shown < SECONDS_BETWEEN_VIEWS:
-            return
-        self._shown, states = now, self.states(running)
-        if self._live is not None:
-            lines = "\n".join(map(escape, self._lines(states, running)))
-            self._live.update(Group(self.table(states), lines), refresh=True)
-            return
-        for cell, state in states.items():
-            if state.kind in ("done", "failed") and self._known and self._known[cell] != state:
-                self._say(f"{state.kind}: {cell}: {state.note or number(state.mean)}")
-        self._known = states
-        if now - self._printed >= SECONDS_BETWEEN_LINES:
-            self._printed = now
-            for line in self._lines(states, running):
-                self._say(line)
+        """Show what is running; where no picture shows it, print at once what begins and what has ended."""
+        if not self.in_place:
+            for cell in (cell for task in self._running if task not in running for cell in task.cells):
+                state = self._state(cell, set())
+                if state.kind in ("done", "failed"):
+                    self.say(f"{state.kind}: {cell}: {state.note or state}")
+            for task in running:
+                if task.kind == "train" and task not in self._running:
+                    self.say(f"training {task}; log: {task.log}")
+        self._running = running
+        self.refresh(lambda: self._draw(running), lambda: self._lines(running))
 
-    def started(self, task: Task) -> None:
-        """Say that a task begins, where there is no live table to show it."""
-        if self._live is None and task.kind == "train":
-            self._say(f"training {task}; log: {task.log}")
-
-    def conclude(self, running: Sequence[Task] | None = None) -> dict[Cell, State]:
-        """Print the table as it is, for good."""
+    def conclude(self, running: Sequence[Task] | None = None) -> States:
+        """Print the table and its notes to stay, and return the states."""
         states = self.states(running)
         self.console.print(self.table(states))
-        for line in self._lines(states, []):
-            self._say(line)
+        for line in notes(states):
+            self.say(line)
         return states
 
-    def table(self, states: dict[Cell, State]) -> Table:
-        """A row for each entry and environment."""
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in ("entry", "environment", "return", "each seed"):
-            last = heading == "each seed"
-            table.add_column(heading, justify="right" if heading == "return" else "left", no_wrap=not last)
+    def table(self, states: States, height: int = ALL) -> RenderableType:
+        """Draw a row for each entry and environment, at most `height`."""
+        rows = []
         for row in self.rows:
             first, own = row[0], [states[cell] for cell in row]
-            table.add_row(first.entry.name, escape(first.env), over_seeds(own), each_seed(own))
-        return table
+            named = {"entry": Text(first.entry.name), "environment": Text(first.env)}
+            rows.append({**named, "return": over_seeds(own), "each seed": each_seed(own)})
+        return draw_rows(rows, self.console.options, height, wrap="each seed")
 
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
+    def _draw(self, running: Sequence[Task]) -> RenderableType:
+        """Draw the table, a row for each task that is running, and the notes."""
+        states, options = self.states(running), self.console.options
+        below = notes(states)
+        tasks = [self._progress(task).row(str(task)) for task in running if task.kind == "train"]
+        tasks += [{"": Text(f"measuring {task}")} for task in running if task.kind == "measure"]
+        height = options.max_height - len(tasks) - len(below) - 4
+        return Group(self.table(states, height), draw_rows(tasks, options), Text("\n".join(below)))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    def _lines(self, running: Sequence[Task]) -> list[str]:
+        """Return plain lines: what is running and how fast, what failed and why, and how many cells are what."""
+        tasks = [f"{task}: {self._progress(task).line()}" for task in running if task.kind == "train"]
+        tasks += [f"measuring {task}" for task in running if task.kind == "measure"]
+        return [*tasks, *notes(self.states(running))]
 
-    def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
+    def _progress(self, task: Task) -> Progress:
+        """Return the progress of a training, of which the slowest seed sets step and speed."""
+        seeds = [self.files.progress(cell) for cell in task.cells]
+        runs = [RunStatus("", seed.episode_return, seed.evaluations, [], []) for seed in seeds]
+        step, speed = min(seed.step for seed in seeds), min(seed.per_second for seed in seeds)
+        return Progress(step, task.cells[0].total_steps, speed, runs)
 
     def _state(self, cell: Cell, held: set[Cell] | None) -> State:
-        if cell in self._means:
-            return State("done", self._means[cell])
-        kept = self.files.done(cell)
+        kept = None if cell in self._means else self.files.done(cell)
         if kept is not None:
             self._means[cell] = float(np.mean(kept["returns"]))
+        if cell in self._means:
             return State("done", self._means[cell])
         if cell in held if held is not None else is_locked(self.files.run(cell)):
             return State("running")
@@ -134,65 +126,39 @@ class Board:
         return State("stopped", note=f"{step:,}") if step else State("not run")
 
     def _is_trained(self, cell: Cell, step: int) -> bool:
-        """Whether its run has come to its end. The checkpoint knows, and takes long to read: only where it may be."""
+        """Whether the cell's run was trained to its end; its checkpoint, slow to read, is opened only if it may be."""
         if cell not in self._trained and step >= SHORTEST * cell.total_steps and self.files.finished(cell):
             self._trained.add(cell)
         return cell in self._trained
 
-    def _lines(self, states: dict[Cell, State], running: Sequence[Task]) -> list[str]:
-        """What is running and how fast, what failed and why, and how many cells are what."""
-        lines = [f"measuring {task}" if task.kind == "measure" else self._line(task) for task in running]
-        lines += [f"failed: {cell}: {state.note}" for cell, state in states.items() if state.kind == "failed"]
-        return [*lines, summary(states)]
 
-    def _line(self, task: Task) -> str:
-        total, ways = task.cells[0].total_steps, [self.files.progress(cell) for cell in task.cells]
-        step, speed = min(way.step for way in ways), min(way.per_second for way in ways)
-        parts = [f"training {task}: {step:,} / {total:,} ({100 * step / total:.0f} %)"]
-        if speed:
-            parts.append(f"{speed * len(ways):,.0f} steps/s")
-        for name, values in (
-            ("return", [way.episode_return for way in ways]),
-            ("evaluated", [way.evaluated for way in ways]),
-        ):
-            known = [value for value in values if value is not None]
-            parts += [f"{name} {number(float(np.mean(known)))}"] if known else []
-        return "  ".join([*parts, f"{duration((total - step) / speed)} left"] if speed else parts)
-
-
-def summary(states: dict[Cell, State]) -> str:
-    """How many cells are what."""
+def notes(states: States) -> list[str]:
+    """Return lines for what failed and why, and how many cells are what."""
+    failed = [f"failed: {cell}: {state.note}" for cell, state in states.items() if state.kind == "failed"]
     kinds = [state.kind for state in states.values()]
     counts = [f"{kinds.count(kind)} {kind}" for kind in COLOURS if kinds.count(kind) and kind != "done"]
-    return ", ".join([f"{kinds.count('done')} of {len(kinds)} done", *counts])
+    return [*failed, ", ".join([f"{kinds.count('done')} of {len(kinds)} done", *counts])]
 
 
-def over_seeds(states: Sequence[State]) -> str:
-    """Mean ± standard deviation of the seeds that are done."""
+def over_seeds(states: Sequence[State]) -> Text:
+    """Return mean ± standard deviation over the seeds that are done."""
     means = [state.mean for state in states if state.kind == "done"]
     if not means:
-        return "[dim]not run[/]" if {state.kind for state in states} == {"not run"} else ""
-    spread = f" ± {number(float(np.std(means, ddof=1)))}" if len(means) > 1 else ""
-    return f"[bold]{number(float(np.mean(means)))}[/]{spread}"
+        not_run = {state.kind for state in states} == {"not run"}
+        return Text("not run" if not_run else "", style="dim", justify="right")
+    std = f" ± {_number(float(np.std(means, ddof=1)))}" if len(means) > 1 else ""
+    return Text.assemble((_number(float(np.mean(means))), "bold"), std, justify="right")
 
 
-def each_seed(states: Sequence[State]) -> str:
-    """Every seed in its order; neighbours that are in the same state are counted."""
-    parts = []
+def each_seed(states: Sequence[State]) -> Text:
+    """Return every seed's state in order; neighbours in one state are counted, unless they are done."""
+    parts: list[Text] = []
     for state, alike in itertools.groupby(states):
         count = len(list(alike))
         times = f" ({count})" if count > 1 and state.kind != "done" else ""
-        parts += [f"[{COLOURS[state.kind]}]{state}{times}[/]"] * (count if state.kind == "done" else 1)
-    return ", ".join(parts)
+        parts += [Text(f"{state}{times}", style=COLOURS[state.kind])] * (count if state.kind == "done" else 1)
+    return Text(", ").join(parts)
 
 
-def number(value: float) -> str:
-    """Whole, unless that would leave too few digits."""
+def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
-
-
-def duration(seconds: float) -> str:
-    """In the largest unit that leaves a number to read."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -30,7 +30,8 @@ class Progress(NamedTuple):
     step: int = 0
     per_second: float = 0.0
     episode_return: float | None = None
-    evaluated: float | None = None
+    evaluations: tuple[float, ...] = ()
+    """The latest mean return in evaluation, if any."""
 
 
 def spans(seeds: Sequence[int]) -> str:
@@ -131,7 +132,7 @@ def progress(metrics: Path) -> Progress:
         latest.get("step", 0),
         latest.get("charts/SPS") or 0.0,
         latest.get("train/episode_return"),
-        latest.get("eval/return_mean"),
+        (latest["eval/return_mean"],) if latest.get("eval/return_mean") is not None else (),
     )
 
 

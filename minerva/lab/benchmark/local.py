@@ -13,7 +13,7 @@ from pathlib import Path
 from minerva.envs.engines.envpool import THREADS, cores
 from minerva.lab.benchmark.tasks import Task
 
-PATIENCE = 20.0
+SECONDS_TO_STOP = 20.0
 """Seconds that a task has to write its checkpoint and end; a run needs ten at most."""
 PARENT_DEATH = 1
 """PR_SET_PDEATHSIG of <sys/prctl.h>."""
@@ -27,27 +27,27 @@ class LocalExecutor:
         self._processes: list[tuple[Task, subprocess.Popen[bytes]]] = []
 
     def room(self, task: Task) -> bool:
-        """See `Executor`."""
+        """Return whether the task could be started now."""
         like = [other for other in self.running() if not self.gpu or other.kind == task.kind]
         return len(like) < (cores() if self.gpu and task.kind == "measure" else self.jobs)
 
     def start(self, task: Task) -> None:
-        """See `Executor`."""
+        """Start the task's command as a process with its share of the cores."""
         at_once = self.jobs if task.kind == "train" else 4  # the seeds of a group are measured at the same time
         self._processes.append((task, begin(task.command, task.log, max(cores() // at_once, 1))))
 
     def running(self) -> list[Task]:
-        """See `Executor`."""
+        """Return the tasks that were started and that `ended` has not returned."""
         return [task for task, _ in self._processes]
 
     def ended(self) -> list[tuple[Task, int]]:
-        """See `Executor`."""
+        """Return the tasks that ended since the last call, with their exit codes."""
         codes = [(task, process, process.poll()) for task, process in self._processes]
         self._processes = [(task, process) for task, process, code in codes if code is None]
         return [(task, code) for task, _, code in codes if code is not None]
 
     def stop(self, tasks: Sequence[Task]) -> None:
-        """See `Executor`."""
+        """Let these tasks write their checkpoints and end, and wait for them."""
         end([process for task, process in self._processes if task in tasks])
         self._processes = [(task, process) for task, process in self._processes if task not in tasks]
 
@@ -69,10 +69,10 @@ def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[b
 
 
 def end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """SIGTERM to all, and SIGKILL to those that do not heed it."""
+    """Send SIGTERM to all, and SIGKILL to those that are still there after `SECONDS_TO_STOP`."""
     for process in processes:
         process.terminate()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + SECONDS_TO_STOP
     for process in processes:
         try:
             process.wait(max(deadline - time.monotonic(), 0.1))

@@ -52,14 +52,13 @@ class Schedule:
         executor: Executor,
         together: Callable[[Sequence[Cell], int], bool],
         within: float | None = None,
-        started: Callable[[Task], None] = lambda task: None,
     ) -> None:
-        """`within` are seconds for everything.
+        """Plan the missing cells, to be run within `within` seconds.
 
         `together` says whether cells that differ in their seed are trained in one process, given how many such rows
-        there are; `started` is told of each task.
+        there are.
         """
-        self.maker, self.files, self.executor, self.announce = maker, maker.files, executor, started
+        self.maker, self.files, self.executor = maker, maker.files, executor
         self.deadline = None if within is None else time.monotonic() + within
         self.pace = Pace()
         self.started: dict[Task, Started] = {}
@@ -110,7 +109,6 @@ class Schedule:
                 size = task.log.stat().st_size if task.log.exists() else 0
                 self.started[task] = Started(time.monotonic(), self._step(task), size)
                 self.executor.start(task)
-                self.announce(task)
 
     def _in_time(self, task: Task) -> bool:
         """Whether a task can be expected to end before the deadline."""

@@ -50,7 +50,7 @@ def counting_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def without_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minerva.envs.rendering.choose_way", lambda: "none")
+    monkeypatch.setattr("minerva.envs.rendering.select_gl_backend", lambda: "none")
 
 
 def pictures(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -209,7 +209,7 @@ def no_way() -> str:
 def test_where_mujoco_cannot_draw_only_what_it_draws_is_refused(
     counting_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minerva.envs.rendering.choose_way", no_way)
+    monkeypatch.setattr("minerva.envs.rendering.select_gl_backend", no_way)
     record(counting_run, "best", VideoSettings(seconds=0.1), env=Counting, out=tmp_path / "a.mp4")
     for env in ("HalfCheetah-v5", "dm_control/cheetah/run"):
         with pytest.raises(EnvError, match="MuJoCo cannot draw here"):

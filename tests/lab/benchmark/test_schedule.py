@@ -1,5 +1,6 @@
 """The schedule, on an executor that only pretends: order, room, failures, and what the time allows."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from minerva.lab.benchmark import schedule as scheduling
-from minerva.lab.benchmark.board import Board, State, duration, each_seed, over_seeds
+from minerva.lab.benchmark.board import Board, State, each_seed, over_seeds
 from minerva.lab.benchmark.files import Files, progress, reason_in
 from minerva.lab.benchmark.grid import Cell, Grid, make_grid
 from minerva.lab.benchmark.measure import train_seconds
@@ -161,6 +162,39 @@ def test_a_failed_cell_is_named_with_its_reason_and_the_others_go_on(make: Make,
     assert executor.trained == [f"{row} {seed}" for row in ROWS for seed in (0, 1)]
 
 
+def test_without_a_terminal_each_beginning_and_end_is_a_line_of_its_own(make: Make, grid: Grid, files: Files) -> None:
+    schedule, executor = make()
+    executor.broken = {"vmpo"}
+    output = io.StringIO()
+    with Board(grid, files, Console(file=output, width=80)) as board:
+        schedule.run(board.update)
+    lines = output.getvalue().splitlines()
+    ppo, vmpo = grid.rows()[0][0], grid.rows()[2][0]
+    assert lines[:2] == [f"training {ppo}; log: {files.log([ppo])}", f"done: {ppo}: 2.0"]
+    assert f"failed: {vmpo}: it broke (log: {files.log([vmpo])})" in lines
+    assert len(lines) == 2 * 8
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_in_a_terminal_the_table_is_followed_by_a_row_for_each_task(width: int, grid: Grid, files: Files) -> None:
+    rows, maker = grid.rows(), Maker(grid, files)
+    write_result(files, rows[0][0])
+    write_metrics(files, rows[1][0], 250)
+    console = Console(file=io.StringIO(), width=width, height=24, force_terminal=True, color_system=None)
+    with Board(grid, files, console) as board:
+        board.update([maker.train(rows[1][:1]), maker.measure(rows[2][0])])
+    assert isinstance(console.file, io.StringIO)
+    picture = console.file.getvalue().removeprefix("\x1b[?25l").split("\r")[0]  # without the cursor, until it is wiped
+    lines = [line.rstrip() for line in picture.splitlines()]
+    assert max(map(len, lines)) <= width
+    words = [line.split() for line in lines]
+    assert words[0][:2] == ["entry", "environment"]
+    training = next(line for line in words if line[:2] == ["ppo", "on"])
+    assert "25" in training
+    assert any(line[0] == "measuring" for line in words if line)
+    assert "1 of 8 done, 2 running, 5 not run" in " ".join(lines)
+
+
 def test_a_failure_is_forgotten_when_the_cell_is_tried_again(make: Make, grid: Grid, files: Files) -> None:
     schedule, executor = make()
     executor.broken = {"ppo", "vmpo"}
@@ -173,8 +207,7 @@ def test_a_failure_is_forgotten_when_the_cell_is_tried_again(make: Make, grid: G
 def test_what_cannot_be_finished_in_time_is_not_begun(make: Make, grid: Grid, files: Files) -> None:
     schedule, executor = make(within=35.0)  # three runs of ten seconds and a little
     begun: list[str] = []
-    schedule.announce = lambda task: begun.append(str(task))
-    assert schedule.run(lambda running: None)
+    assert schedule.run(lambda running: begun.extend(map(str, running)))
     assert len(executor.trained) == 3
     assert begun[-1] == "vmpo on Pendulum-v1, seed 0"  # nothing is known of its pace; it is stopped
     assert "ppo on Hopper-v5, seed 1" not in begun
@@ -248,7 +281,7 @@ def test_progress_is_what_the_latest_rows_say(tmp_path: Path) -> None:
     rows = [{"step": n, "charts/SPS": 10.0 * n, "train/episode_return": -float(n), "x": "y" * 500} for n in range(200)]
     text = "".join(json.dumps(row) + "\n" for row in [{"step": 0, "eval/return_mean": 5.0}, *rows])
     log.write_text(text + json.dumps({"step": 300})[:-1])  # cut off while being written
-    assert progress(log) == (199, 1990.0, -199.0, None)  # the evaluation is too long ago to be seen
+    assert progress(log) == (199, 1990.0, -199.0, ())  # the evaluation is too long ago to be seen
 
 
 def test_training_time_leaves_out_the_waiting_between_processes() -> None:
@@ -280,11 +313,10 @@ def test_a_reason_is_read_from_the_log(text: str, code: int, reason: str, tmp_pa
     assert reason_in(log, len("error: of an earlier attempt\n"), 1, code) == reason
 
 
-def test_the_table_counts_neighbours_and_gives_mean_and_spread() -> None:
+def test_the_table_counts_neighbours_and_gives_mean_and_standard_deviation() -> None:
     done = [State("done", 900.0), State("done", 1100.0)]
-    assert each_seed([*done, State("not run"), State("not run")]).replace("[/]", "") == (
-        "[green]900, [green]1,100, [dim]not run (2)"
+    assert each_seed([*done, State("not run"), State("not run")]).markup == (
+        "[green]900[/green], [green]1,100[/green], [dim]not run (2)[/dim]"
     )
-    assert over_seeds([*done, State("running")]) == "[bold]1,000[/] ± 141"
-    assert over_seeds([State("not run")] * 2) == "[dim]not run[/]"
-    assert [duration(s) for s in (59.6, 600, 36_000)] == ["60 s", "10 min", "10.0 h"]
+    assert over_seeds([*done, State("running")]).markup == "[bold]1,000[/bold] ± 141"
+    assert over_seeds([State("not run")] * 2).markup == "[dim]not run[/dim]"
