@@ -56,9 +56,14 @@ class Stack:
         self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
-        options = options_for(self.device, self.many, self.alone)
+        options = options_for(self.device, self.many, distributed=not self.alone)
         self._update = InPlace(
-            self._updated, self.state, mode, updates if first.COMPILE_WHOLE_UPDATE else 0, options, alone=self.alone
+            self._updated,
+            self.state,
+            mode,
+            updates if first.COMPILE_WHOLE_UPDATE else 0,
+            options,
+            distributed=not self.alone,
         )
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
@@ -144,8 +149,8 @@ class Stack:
         if name not in first.COMPILED_METHODS or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
         alone = self.alone or name == "acted"
-        options = options_for(self.device, self.many, alone)
-        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, alone)
+        options = options_for(self.device, self.many, distributed=not alone)
+        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, distributed=not alone)
 
     def _on_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
         """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""
