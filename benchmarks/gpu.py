@@ -133,7 +133,7 @@ def main() -> None:
         note(f"training, {name}", steps_per_second(**case), "steps/s")
     for agents in options.updates:
         for precision in options.precisions:
-            torch._dynamo.reset()
+            torch.compiler.reset()
             with matmul_precision(precision):
                 seconds = update_seconds(agents, "auto", max(1000 // agents, 100))
             note(f"MPO update, {agents} agents, {precision}", agents / seconds, "agent-updates/s")

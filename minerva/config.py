@@ -142,3 +142,18 @@ def _layer_sizes(name: str, value: Any) -> LayerSizes:
     if not whole or not value or min(value) < 1:
         raise ConfigError(f"{name} is {value!r}: it must list at least one positive layer width, for example 64 64.")
     return tuple(value)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds that a user writes as 0:8 or as 0,1,5."""
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            seeds = list(range(first, last))
+        else:
+            seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise ConfigError(f"seeds is {text}: write 0:8 for seeds 0 to 7, or list them as 0,1,5.")
+    return seeds

@@ -205,6 +205,49 @@ def formulas_in_trainers(module: Module) -> list[str]:
     return [f"{module.name}:{number}" for number, line in enumerate(lines, 1) if line.strip().startswith("# LaTeX:")]
 
 
+# --- what PyTorch does not promise is used in one file ------------------------------------------------------------
+
+UNPROMISED = {"torch.fx.experimental", "torch.compiler.keep_tensor_guards_unsafe"}
+"""Names without an underscore that may go all the same."""
+
+
+def dotted(node: ast.AST, known: dict[str, str]) -> str | None:
+    """The full name of an attribute that is reached from a name in `known`: {"aten": "torch.ops.aten"}."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    base = dotted(node.value, known) if isinstance(node, ast.Attribute) else None
+    return f"{base}.{node.attr}" if base and isinstance(node, ast.Attribute) else None
+
+
+def is_private(name: str) -> bool:
+    parts = name.split(".")
+    hidden = any(part.startswith("_") and not part.endswith("__") for part in parts)
+    return parts[0] == "torch" and (hidden or any(f"{name}.".startswith(f"{known}.") for known in UNPROMISED))
+
+
+def private_torch_names(module: Module) -> list[str]:
+    if module.name == "compute.torch_private":
+        return []
+    known, found = {"torch": "torch"}, set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            members = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            known |= members
+            names = list(members.values())
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and dotted(node.value, known):
+            known[node.targets[0].id] = dotted(node.value, known) or ""
+            names = [dotted(node.value, known) or ""]
+        elif isinstance(node, ast.Attribute):
+            names = ["torch.Tensor._version" if node.attr == "_version" else dotted(node, known) or ""]
+        else:
+            continue
+        found |= {f"{module.name}:{node.lineno}" for name in names if is_private(name)}
+    return sorted(found)
+
+
 # --- rule 4: `forward` has no side effect -------------------------------------------------------------------------
 
 
@@ -317,6 +360,7 @@ RULES: list[Rule] = [
     libraries_out_of_place,
     environments_out_of_place,
     formulas_in_trainers,
+    private_torch_names,
     side_effects_of_forward,
     long_functions,
     long_files,
@@ -329,7 +373,11 @@ def test_minerva_has_no(rule: Rule) -> None:
     assert [violation for module in MINERVA for violation in rule(module)] == []
 
 
-@pytest.mark.parametrize("rule", [long_functions, long_files], ids=lambda rule: rule.__name__)
+def test_benchmarks_have_no_private_torch_names() -> None:
+    assert [violation for module in modules("benchmarks") for violation in private_torch_names(module)] == []
+
+
+@pytest.mark.parametrize("rule", [long_functions, long_files, private_torch_names], ids=lambda rule: rule.__name__)
 def test_mathdoc_has_no(rule: Rule) -> None:
     assert [violation for module in modules("mathdoc") for violation in rule(module)] == []
 
@@ -373,6 +421,15 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (environments_out_of_place, "policy", "from minerva.evaluation import Evaluator"),
     (formulas_in_trainers, "trainers.ppo.trainer", "# LaTeX: x = y\nx = y"),
     (formulas_in_trainers, "loop.on_policy", "def f():\n    # LaTeX: x = y\n    x = y"),
+    (private_torch_names, "compute.compiled", "from torch._inductor.custom_graph_pass import CustomGraphPass"),
+    (private_torch_names, "compute.gradient", "from torch._C import _functorch"),
+    (private_torch_names, "compute.gradient", "import torch._dynamo"),
+    (private_torch_names, "compute.cuda_graph", "torch._foreach_copy_(targets, sources)"),
+    (private_torch_names, "compute.cuda_graph", "import torch as t\nt._foreach_copy_(targets, sources)"),
+    (private_torch_names, "compute.numpy_function", "versions = [tensor._version for tensor in state]"),
+    (private_torch_names, "compute.numpy_function", "aten = torch.ops.aten\ncopy = aten._to_copy.default"),
+    (private_torch_names, "compute.numpy_function", "from torch.fx.experimental.proxy_tensor import make_fx"),
+    (private_torch_names, "compute.compiled", "guards = torch.compiler.keep_tensor_guards_unsafe"),
     (side_effects_of_forward, "networks", forward("self.count = 1")),
     (side_effects_of_forward, "networks", forward("self.count += 1")),
     (side_effects_of_forward, "networks", forward("y, self.mean[0] = x")),
@@ -404,6 +461,13 @@ KEPT: list[tuple[Rule, str, str]] = [
     (formulas_that_import_more, "networks", "import numpy as np"),
     (libraries_out_of_place, "envs.engine", "import gymnasium"),
     (environments_out_of_place, "runs.run", "from minerva.envs.engine import Episode"),
+    (private_torch_names, "compute.torch_private", "from torch._C import _functorch"),
+    (private_torch_names, "version", "torch.__version__ + trainer._version_of_env"),
+    (
+        private_torch_names,
+        "loop.stacking",
+        "aten = torch.ops.aten\nself._hosts = aten.add.Tensor\nepisode._replace(env=1)",
+    ),
     (side_effects_of_forward, "networks", forward("y = self.layer(x)\n        y.clamp_(0)\n        x = y[self.index]")),
     (side_effects_of_forward, "networks", "class Net:\n    def update_stats(self, x):\n        self.mean.copy_(x)"),
     (long_functions, "config", "def f():\n" + "    x = 1\n" * (LONGEST_FUNCTION - 1)),

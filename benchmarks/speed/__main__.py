@@ -11,8 +11,6 @@ them, by the clock and by CPU time. The peers come with `pip install 'minerva[be
 import importlib.metadata
 import itertools
 import json
-import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
-from benchmarks.speed.race import Entry, race, spread
+from benchmarks.speed.race import Entry, machine, race, ratios, spread
 from minerva.envs.engines.envpool import EnvPoolEngine, cores
 from minerva.runs.folder import provenance
 
@@ -142,29 +140,18 @@ def _raced(what: str, entries: list[Entry], options: Options) -> dict[str, Any]:
     console.print(f"\n[bold]{what}[/]")
     race(entries, options.repeats, options.seconds, console.print)
     first, *_ = entries
-    ratios = {}
+    found = {}
     for entry in entries:
         if entry.failure:
             console.print(f"  {entry.name}: {entry.failure}", markup=False)
             continue
         line = f"  {entry.name:<14} {spread(entry.rates, ',.0f' if min(entry.rates) > 100 else '.2f')}"
         if entry is not first and not first.failure:
-            ratios[entry.name] = [mine / theirs for mine, theirs in zip(first.rates, entry.rates, strict=True)]
-            cpu = [mine / theirs for mine, theirs in zip(first.cpu_rates, entry.cpu_rates, strict=True)]
-            line += f"   {first.name} / {entry.name}: {spread(ratios[entry.name], '.2f')}"
-            line += f"   by CPU time: {spread(cpu, '.2f')}"
+            found[entry.name] = ratios(first.rates, entry.rates)
+            line += f"   {first.name} / {entry.name}: {spread(found[entry.name], '.2f')}"
+            line += f"   by CPU time: {spread(ratios(first.cpu_rates, entry.cpu_rates), '.2f')}"
         console.print(line, markup=False)
-    return {"what": what, "contestants": [asdict(entry) for entry in entries], f"ratios of {first.name}": ratios}
-
-
-def machine() -> dict[str, Any]:
-    """Where this was measured, and how busy it was."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
-    return {"cpu": model, "cores": os.cpu_count(), "load_before": os.getloadavg()[0], "system": platform.platform()}
+    return {"what": what, "contestants": [asdict(entry) for entry in entries], f"ratios of {first.name}": found}
 
 
 def version(package: str) -> str:

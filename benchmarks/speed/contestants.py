@@ -1,4 +1,4 @@
-"""PPO by Minerva and its peers on one recipe, and Minerva's own updates, each as a contestant of `race`.
+"""PPO by Minerva and its peers on one recipe, Minerva's own updates and whole runs, each as a contestant of `race`.
 
 The recipe is CleanRL's for continuous control: 2048 environment steps an update *over all environments* (with 8 of them
 256 each), 10 epochs of minibatches of 64, tanh networks of 64x64, Adam at 3e-4. So everyone takes 320 gradient steps
@@ -7,7 +7,10 @@ recipe says; the peers are run without their normalisers, which makes them faste
 """
 
 import os
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.race import Gate
@@ -60,6 +63,68 @@ def minerva_ppo(
         trainer.envs.reset(trainer.env_seeds(0))
     collector = joined_collector(trainers) if seeds > 1 else trainers[0].collector
     PPOTrainer.loop(trainers, collector, Unwatched(gate, seeds))  # type: ignore[arg-type]
+
+
+def whole_run(
+    algo: str,
+    env: str,
+    gate: Gate,
+    period: int,
+    evaluate: bool = True,
+    checkout: str | None = None,
+    without: str | None = None,
+    **changed: Any,
+) -> None:
+    """Training as a user has it: `minerva.train` with the environment's preset, evaluations, logs and checkpoints.
+
+    `period` are the steps between evaluations, and those after which the gate may close: every lap has as many
+    evaluations as it has periods. `checkout` is the folder of another Minerva, of which public names alone are used.
+    `without` leaves a part of this one out (see `LEAVE_OUT`).
+    """
+    if checkout is not None:
+        sys.path.insert(0, checkout)
+    elif without != "malloc":
+        from minerva.compute.malloc import keep_freed_memory
+
+        keep_freed_memory()
+    if without is not None:
+        LEAVE_OUT[without]()
+    import minerva
+
+    if checkout is not None and not Path(minerva.__file__).is_relative_to(checkout):
+        raise RuntimeError(f"{minerva.__file__} is not the Minerva of {checkout}")
+    passed = 0
+
+    def at_report(step: int, metrics: Any, trainer: Any) -> None:
+        nonlocal passed
+        if step // period > passed:
+            passed = step // period
+            gate(step)
+
+    settings = {"quiet": True, "eval_every": period if evaluate else EVER, "callbacks": [at_report]}
+    with tempfile.TemporaryDirectory() as folder:
+        minerva.train(algo, env, total_steps=EVER, engine="gymnasium", run_dir=folder, settings=settings, **changed)
+
+
+def _without_numpy_function() -> None:
+    """Act by PyTorch, compiled where that pays."""
+    from minerva.compute import numpy_function
+
+    def refuse(self: Any, *arguments: Any) -> None:
+        raise numpy_function.NotOnHostError("left out")
+
+    numpy_function.HostFunction.__init__ = refuse  # type: ignore[method-assign]
+
+
+def _without_malloc() -> None:
+    """Leave glibc as it comes."""
+    from minerva.compute import malloc
+
+    malloc.keep_freed_memory = lambda: None  # type: ignore[assignment]
+
+
+LEAVE_OUT: dict[str, Callable[[], None]] = {"numpy_function": _without_numpy_function, "malloc": _without_malloc}
+"""What `whole_run` can do without; called before anything that uses it is imported."""
 
 
 def sb3_ppo(env: str, num_envs: int, gate: Gate) -> None:

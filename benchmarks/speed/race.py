@@ -8,6 +8,7 @@ import functools
 import importlib
 import multiprocessing
 import os
+import platform
 import statistics
 import sys
 import time
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 Gate = Callable[[int], None]
@@ -63,6 +65,21 @@ def race(entries: Sequence[Entry], repeats: int, seconds: float, say: Callable[[
 def spread(values: Sequence[float], form: str = ",.0f") -> str:
     """Median [smallest, largest]."""
     return f"{statistics.median(values):{form}} [{min(values):{form}}, {max(values):{form}}]"
+
+
+def ratios(rates: Sequence[float], others: Sequence[float]) -> list[float]:
+    """One contestant's rate over another's, repeat by repeat."""
+    return [mine / theirs for mine, theirs in zip(rates, others, strict=True)]
+
+
+def machine() -> dict[str, Any]:
+    """Where this was measured, and how busy it was."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return {"cpu": model, "cores": os.cpu_count(), "load_before": os.getloadavg()[0], "system": platform.platform()}
 
 
 class _Runner:

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from minerva.api import each_config, make_population, seed_folders
-from minerva.compute.seeding import parse_seeds
-from minerva.config import Config, nearest
+from minerva.config import Config, nearest, parse_seeds
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError
 from minerva.loop.population import Population

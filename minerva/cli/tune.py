@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from minerva.api import tuned
-from minerva.compute.seeding import parse_seeds
+from minerva.config import parse_seeds
 from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import check_id
 from minerva.errors import ConfigError

@@ -1,4 +1,4 @@
-"""`torch.compile` around a pure function, falling back to eager execution where it cannot be had."""
+"""`torch.compile` around a pure function, falling back to eager execution where it does not work."""
 
 import functools
 import logging
@@ -8,10 +8,9 @@ from types import FunctionType
 from typing import Any, Literal
 
 import torch
-from torch._functorch.compile_utils import fx_graph_cse
-from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
+from minerva.compute.torch_private import GraphPass, eliminate_common_subexpressions, inductor_options
 from minerva.errors import TrainingError
 
 logger = logging.getLogger("minerva")
@@ -24,42 +23,23 @@ PAYS_FROM = 10_000
 """Calls from which compiling pays: it takes about 15 s once and saves 2 ms or more a call."""
 
 
-class _EliminateCommonSubexpressions(CustomGraphPass):
-    """Computes once what pure functions, each for itself, ask for again: a fifth of MPO's update."""
-
-    def __call__(self, graph: Graph) -> None:
-        module = graph.owning_module
-        if module is not None:
-            module.graph = fx_graph_cse(graph)
-
-    def uuid(self) -> str:
-        """Part of the key under which compiled code is cached."""
-        return "minerva: each subexpression once"
-
-
-class _ForCPU(CustomGraphPass):
-    """Writes two operations in the way that is fastest on a CPU, a seventh of MPO's update, and one in an exact way.
+def rewrite_for_cpu(graph: Graph) -> None:
+    """Write two operations in the way that is fastest on a CPU, a seventh of MPO's update, and one in an exact way.
 
     A product that adds its bias first copies that bias into every row; added afterwards it is a part of what follows.
     Vectorised expm1 is three times as fast as vectorised tanh, for Inductor makes it exp(x) - 1: right to 6e-8, which
     will do for a layer, but not for a KL of 1e-8. So the expm1 of a formula is written as a product that is exact.
     """
-
-    def __call__(self, graph: Graph) -> None:
-        for node in list(graph.nodes):
-            rewritten = REWRITTEN.get(node.target)
-            if rewritten is not None and not node.kwargs:
-                with graph.inserting_before(node):
-                    node.replace_all_uses_with(rewritten(functools.partial(_call, node), *node.args))
-                graph.erase_node(node)
-
-    def uuid(self) -> str:
-        """Part of the key under which compiled code is cached."""
-        return "minerva: bias after the product, tanh by expm1, expm1 by sinh"
+    for node in list(graph.nodes):
+        rewritten = REWRITTEN.get(node.target)
+        if rewritten is not None and not node.kwargs:
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(rewritten(functools.partial(_call, node), *node.args))
+            graph.erase_node(node)
 
 
 def _call(like: Node, operation: Callable[..., Any], *inputs: Any) -> Node:
-    """A new operation whose result looks like that of another."""
+    """Return a new operation whose result has another's shape and dtype."""
     node = like.graph.call_function(operation, inputs)
     node.meta.update(like.meta)
     return node
@@ -90,20 +70,17 @@ REWRITTEN: dict[Any, Callable[..., Node]] = {
 }
 
 
-OPTIONS: dict[str, Any] = {
-    "post_grad_custom_pre_pass": _EliminateCommonSubexpressions(),
-    # to look at every object a function has touched takes as long as a step of PPO; its tensors' shapes are enough,
-    # because what else it depends on never changes and each function has its own place in the cache (see `_own`)
-    "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe,
-}
+# pure functions compute, each for itself, what another has computed: a fifth of MPO's update
+COMMON_SUBEXPRESSIONS = GraphPass(eliminate_common_subexpressions, "minerva: each subexpression once")
+FOR_CPU = GraphPass(rewrite_for_cpu, "minerva: bias after the product, tanh by expm1, expm1 by sinh")
 
 
-def options_for(device: torch.device, many: bool = False, alone: bool = True) -> dict[str, Any]:
-    """What torch.compile is to do beside its usual work, for one agent or for many, in one process or in several."""
+def options_for(device: torch.device, many: bool = False, distributed: bool = False) -> dict[str, Any]:
+    """Return the options of `compiled` for one agent or `many`; `distributed`: the function communicates with ranks."""
     if device.type == "cpu":
-        # without the wrapper a step of PPO spends a sixth of its time in the Python that calls its kernels; it knows
-        # no gathering from other processes
-        return {"cpp_wrapper": alone, "post_grad_custom_post_pass": _ForCPU()}
+        # without the wrapper a step of PPO spends a sixth of its time in the Python that calls its kernels; it has
+        # no collectives
+        return {"cpp_wrapper": not distributed, "post_grad_custom_post_pass": FOR_CPU}
     # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
     return {"combo_kernels": not many}
 
@@ -113,35 +90,37 @@ def compiled(
     mode: CompileMode,
     calls: int,
     options: dict[str, Any] | None = None,
-    alone: bool = True,
+    distributed: bool = False,
 ) -> Callable[..., Any]:
-    """`function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is.
+    """Return `function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is.
 
-    `options` are further ones of torch.compile. A function that meets other processes is not `alone`: where it cannot
-    be compiled that is an error, for one that went on eagerly would not meet those that have compiled it.
+    `options` are further ones of torch.compile. A `distributed` function communicates with other ranks: where it cannot
+    be compiled that is an error, for one rank that went on eagerly would wait for collectives the others do not call.
     """
     if mode == "off" or calls < PAYS_FROM:
         return function
-    return _Compiled(function, {**OPTIONS, **(options or {})}, alone)
+    return _Compiled(function, options or {}, distributed)
 
 
 @contextmanager
 def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
-    """How exactly a GPU multiplies float32 matrices inside the block."""
+    """Set how exactly a GPU multiplies float32 matrices inside the block; restored however the block ends."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
-    yield
-    torch.set_float32_matmul_precision(before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line; torch.compile puts the name of its backend before it."""
+    """Return an error's message in one line, without the name of the backend that torch.compile puts before it."""
     lines = [line for line in str(error).strip().splitlines() if line and not line.startswith("backend=")]
     return next(iter(lines), type(error).__name__)
 
 
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function under code of its own: torch.compile keeps what it made with the code, which others may share."""
+    """Return the function under code of its own: torch.compile caches by code object, which others may share."""
 
     def call(*inputs: Any) -> Any:
         return function(*inputs)
@@ -150,23 +129,25 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Compiled:
-    """Calls the compiled function; at its first failure says so and is the plain function from then on."""
+    """Calls the compiled function; if that fails at its first call, warns and is the plain function from then on."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any], alone: bool) -> None:
-        self.plain, self.options, self.alone = function, options, alone
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], distributed: bool) -> None:
+        self.plain, self.distributed = function, distributed
+        self.options = {"post_grad_custom_pre_pass": COMMON_SUBEXPRESSIONS, **options}
         self.call: Callable[..., Any] | None = None
 
     def __call__(self, *inputs: Any) -> Any:
         try:
             if self.call is None:
-                # raises on a Python it does not know
-                self.call = torch.compile(_own(self.plain), fullgraph=True, dynamic=False, options=self.options)
+                # raises on a Python it does not know, or where this torch lacks what the options use
+                options = inductor_options(self.options)
+                self.call = torch.compile(_own(self.plain), fullgraph=True, dynamic=False, options=options)
             return self.call(*inputs)
-        except Exception as error:  # no compiler, an unsupported operation, a full cache disk: all the same here
+        except Exception as error:  # no compiler, an unsupported operation, a full cache disk: eager still works
             if self.call is self.plain:
                 raise
             reason = first_line(error)
-            if not self.alone:
+            if self.distributed:
                 raise TrainingError(
                     f"An update failed in one of several processes ({reason}). If they cannot compile it, train with "
                     "--compile off."

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from minerva.compute.compiled import CompileMode, compiled, first_line
+from minerva.compute.torch_private import copy_each
 from minerva.compute.tree import Tree, copy_, leaves, mapped
 
 logger = logging.getLogger("minerva")
@@ -22,8 +23,8 @@ class InPlace:
     """A pure function `(state, *inputs) -> (state, outputs)`, called so that the new state replaces the old one.
 
     `calls` above 0 compiles it whole if that many calls are worth it. On CUDA with `mode` "auto" it is captured at its
-    first call. Where that fails it says so once and goes on as it is. What meets other processes on its way is not
-    `alone`: it is compiled, but not captured.
+    first call. Where that fails it warns once and goes on uncaptured. A `distributed` function, which communicates with
+    other ranks, is compiled but not captured.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class InPlace:
         mode: CompileMode,
         calls: int = 0,
         options: dict[str, Any] | None = None,
-        alone: bool = True,
+        distributed: bool = False,
     ) -> None:
         def written(state: Tree, *inputs: Any) -> Any:
             after, outputs = function(state, *inputs)
@@ -41,14 +42,14 @@ class InPlace:
             return outputs
 
         self.state = state
-        self.function = compiled(written, mode, calls, options, alone)
+        self.function = compiled(written, mode, calls, options, distributed)
         self.graph: Graph | None = None
         self._device = leaves(state)[0].device
-        self._capture = mode == "auto" and alone and self._device.type == "cuda"
+        self._capture = mode == "auto" and not distributed and self._device.type == "cuda"
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:
-        """The outputs; `state` is written."""
+        """Return the outputs, and write the new state."""
         if self._capture:
             self._capture = False
             try:
@@ -77,12 +78,12 @@ class Graph:
             self.outputs = function(state, *self.inputs)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Outputs for these inputs."""
+        """Return the outputs for these inputs."""
         values = leaves(inputs)
         for dtype, device in {(value.dtype, value.device) for value in values}:
             alike = [i for i, value in enumerate(values) if value.dtype == dtype and value.device == device]
             places, sources = [self._places[i] for i in alike], [values[i] for i in alike]
-            torch._foreach_copy_(places, sources, non_blocking=True)  # one launch for all that lie on the device
+            copy_each(places, sources)
         self.graph.replay()
         return self.outputs
 

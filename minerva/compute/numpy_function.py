@@ -1,8 +1,8 @@
 """Small functions of tensors as calls of NumPy.
 
-To act with a network of 64x64 takes a dozen operations of a microsecond. PyTorch takes several microseconds to find out
-what each of them is to do, and a compiled function as long to look at its inputs. The function itself stays the one
-that is compiled and stacked elsewhere: it is traced, and what depends on its inputs is called in NumPy.
+To act with a network of 64x64 takes a dozen operations of a microsecond. PyTorch takes several microseconds to dispatch
+each of them, and a compiled function as long to check its guards. The function itself stays the one that is compiled
+and stacked elsewhere: it is traced, and what depends on its inputs is called in NumPy.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.fx import Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
+from minerva.compute.torch_private import TO_COPY, traced, write_counts
 from minerva.compute.tree import Tree, leaves, mapped
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -26,7 +26,7 @@ class NotOnHostError(Exception):
 
 
 class Call(NamedTuple):
-    """One operation: where its arguments lie, and where the result goes."""
+    """One operation: the slots of its arguments, and the slot of its result."""
 
     function: Callable[..., Array]
     arguments: tuple[int, ...]
@@ -74,7 +74,11 @@ class HostFunction:
             own = iter(tensors[:count])
             return list(function(mapped(lambda _: next(own), state), *tensors[count:]).values())
 
-        self._module = make_fx(flat)(*self._state, *inputs)
+        try:
+            self._module = traced(flat, *self._state, *inputs)
+            write_counts(self._state)
+        except (ImportError, AttributeError) as error:
+            raise NotOnHostError(f"this torch lacks what tracing needs ({error})") from error
         self._nodes = list(self._module.graph.nodes)
         self._slots = {node: slot for slot, node in enumerate(self._nodes)}
         placeholders = [node for node in self._nodes if node.op == "placeholder"]
@@ -91,8 +95,8 @@ class HostFunction:
         self._versions: list[int] = []
 
     def __call__(self, *inputs: Array) -> dict[str, Array]:
-        """The outputs, in memory of their own."""
-        versions = [tensor._version for tensor in self._state]
+        """Return the outputs by name, in newly allocated arrays."""
+        versions = write_counts(self._state)
         if versions != self._versions:
             self._refresh()
             self._versions = versions
@@ -104,7 +108,7 @@ class HostFunction:
         return {name: values[slot] for name, slot in self._outputs.items()}
 
     def invalidate_cached_weights(self) -> None:
-        """Compute everything anew at the next call, whoever may have written to the state."""
+        """Recompute what depends on the state at the next call."""
         self._versions = []
 
     @torch.no_grad()
@@ -121,8 +125,8 @@ class HostFunction:
             self._values[self._slots[node]] = value.detach().numpy() if isinstance(value, torch.Tensor) else value
 
     def _call(self, node: Node) -> Call:
-        """What NumPy has to do for a node."""
-        if node.target == aten._to_copy.default and list(node.kwargs) == ["dtype"]:
+        """Return the NumPy call that computes a node."""
+        if TO_COPY is not None and node.target == TO_COPY.default and list(node.kwargs) == ["dtype"]:
             dtype = torch.zeros(0, dtype=node.kwargs["dtype"]).numpy().dtype  # type: ignore[arg-type]
             return Call(lambda values: values.astype(dtype), (self._slots[node.args[0]],), self._slots[node])  # type: ignore[index]
         if node.target not in OPERATIONS or node.kwargs:
@@ -135,7 +139,7 @@ class HostFunction:
         return Call(OPERATIONS[node.target], tuple(self._place(value) for value in node.args), self._slots[node])
 
     def _place(self, value: Any) -> int:
-        """Where an argument lies; numbers get a place of their own."""
+        """Return the slot of an argument; a number gets a new one."""
         if isinstance(value, Node):
             return self._slots[value]
         self._values.append(value)

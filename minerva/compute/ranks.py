@@ -1,8 +1,8 @@
-"""Ranks that learn as one, each from environments of its own.
+"""Data-parallel training: ranks that learn as one agent, each from environments of its own.
 
-Everything an agent owns is the same in all of them. What has an axis of environments or rows is divided along it, and
-what is computed over that axis (a gradient, a mean, a selection of the best rows) is computed over all ranks. A
-`Ranks` is a process that is alone: every method gives its argument back, so nothing is added to what one computes.
+Everything an agent owns is replicated on every rank. What has an axis of environments or rows is sharded along it, and
+what is computed over that axis (a gradient, a mean, a selection of the best rows) is computed over all ranks. `Ranks`
+is the case of one process: every method returns its argument, so nothing is added to what one process computes.
 """
 
 import os
@@ -15,123 +15,124 @@ from torch import Tensor
 
 from minerva.errors import ConfigError
 
-PATIENCE = timedelta(hours=2)
-"""How long one process waits for another: the first evaluates and saves while the others wait."""
+COLLECTIVE_TIMEOUT = timedelta(hours=2)
+"""How long a rank waits in a collective for the others: rank 0 evaluates and saves while they wait."""
 
 
 class Ranks:
-    """One process, which learns alone."""
+    """One process that trains by itself: rank 0 of 1."""
 
     rank = 0
     count = 1
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean over all processes; not to be differentiated."""
+        """Return the mean over ranks; gradients do not flow through it."""
         return values
 
     def means(self, *values: Tensor) -> tuple[Tensor, ...]:
-        """The means of several vectors, at once."""
+        """Return the mean over ranks of each of several vectors, in one collective."""
         return values
 
     def all(self, flag: Tensor) -> Tensor:
-        """Whether a boolean is true in all processes."""
+        """Return whether a boolean tensor is true on every rank."""
         return flag
 
     def all_gathered(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """The rows of all processes along `axis`, in the order of their ranks."""
+        """Return the rows of all ranks, concatenated along `axis` in the order of the ranks."""
         return rows
 
     def local_shard(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """This process's part of rows along `axis` that are the same everywhere, as those of `gathered`."""
+        """Return this rank's part, along `axis`, of rows that are the same on every rank."""
         return rows
 
     def scaled_local_shard(self, weights: Tensor) -> Tensor:
-        """Its own part of weights, such that the mean over processes of weighted sums is the sum over all rows."""
+        """Return this rank's part of weights, scaled so that the mean over ranks of sums is the sum over all."""
         return weights
 
     def each(self, *values: Tensor) -> list[tuple[Tensor, ...]]:
-        """These tensors of each process."""
+        """Return these tensors of every rank: one tuple for each."""
         return [values]
 
     def objects(self, value: Any) -> list[Any]:
-        """A plain value of each process."""
+        """Return a picklable value of every rank."""
         return [value]
 
     def broadcast(self, value: Any) -> Any:
-        """What the first process gives here."""
+        """Return the value that rank 0 passes."""
         return value
 
     def shutdown(self) -> None:
-        """Learn together no longer."""
+        """Leave the process group."""
 
 
 class Distributed(Ranks):
-    """One of the processes of torch.distributed's default group."""
+    """One rank of torch.distributed's default process group."""
 
     def __init__(self) -> None:
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
     def mean(self, values: Tensor) -> Tensor:
-        """See `Ranks`."""
+        """Return the mean over ranks by an all-reduce; gradients do not flow through it."""
         total = values.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total / self.count
 
     def means(self, *values: Tensor) -> tuple[Tensor, ...]:
-        """See `Ranks`."""
+        """Return the mean over ranks of each of several vectors, in one all-reduce."""
         return self.mean(torch.cat(values)).split([value.shape[0] for value in values])
 
     def all(self, flag: Tensor) -> Tensor:
-        """See `Ranks`."""
+        """Return whether a boolean tensor is true on every rank, by an all-reduce."""
         return self.mean(flag.to(torch.float32)) == 1
 
     def all_gathered(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """See `Ranks`."""
+        """Return the rows of all ranks by an all-gather, concatenated along `axis` in the order of the ranks."""
         return torch.cat(self._of_each(rows), axis)
 
     def local_shard(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """See `Ranks`."""
+        """Return this rank's part, along `axis`, of rows that are the same on every rank; nothing is sent."""
         size = rows.shape[axis] // self.count
         return rows.narrow(axis, self.rank * size, size)
 
     def scaled_local_shard(self, weights: Tensor) -> Tensor:
-        """See `Ranks`."""
+        """Return this rank's part of weights times the number of ranks: the mean over ranks undoes that factor."""
         return self.local_shard(weights) * self.count
 
     def each(self, *values: Tensor) -> list[tuple[Tensor, ...]]:
-        """See `Ranks`."""
+        """Return these tensors of every rank, by an all-gather of each: one tuple for each rank."""
         return list(zip(*(self._of_each(value) for value in values), strict=True))
 
     def objects(self, value: Any) -> list[Any]:
-        """See `Ranks`."""
+        """Return a picklable value of every rank, by an all-gather of objects."""
         found: list[Any] = [None] * self.count
         dist.all_gather_object(found, value)
         return found
 
     def broadcast(self, value: Any) -> Any:
-        """See `Ranks`."""
+        """Return the value that rank 0 passes, by a broadcast of objects."""
         box = [value]
         dist.broadcast_object_list(box)
         return box[0]
 
     def shutdown(self) -> None:
-        """See `Ranks`."""
+        """Destroy the process group; no collective may follow."""
         dist.destroy_process_group()
 
     def _of_each(self, values: Tensor) -> list[Tensor]:
-        """These values of each process."""
+        """Return these values of every rank."""
         parts = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(self.count)]
         dist.all_gather(parts, values.contiguous())
         return parts
 
 
 SINGLE = Ranks()
+"""Training in one process."""
 
 
 def init_from_torchrun(device: str) -> Ranks:
-    """The processes that torchrun has started this one with, met for the first time; or this one alone.
+    """Join the process group of the ranks that torchrun started and return it; `SINGLE` without torchrun.
 
-    On CUDA each takes the GPU of its number on the machine, and "cuda" means that one from now on.
+    On CUDA each rank takes the GPU of its number on the machine, and "cuda" means that GPU from then on.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return SINGLE
@@ -146,5 +147,5 @@ def init_from_torchrun(device: str) -> Ranks:
             raise ConfigError(f"torchrun started process {local} here, and there are {gpus} GPUs: lower its number.")
         torch.cuda.set_device(local)
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=COLLECTIVE_TIMEOUT)
     return Distributed()

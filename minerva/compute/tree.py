@@ -11,7 +11,7 @@ Tree = dict[str, Any]
 
 
 def select(condition: Tensor, chosen: Tree, other: Tree) -> Tree:
-    """`chosen` where `condition` holds, else `other`: a choice that stays on the device.
+    """Return `chosen` where `condition` holds, else `other`, without a transfer to the host.
 
     The condition is a scalar, or has an entry for each agent of a stack, which is then the tensors' leading axis.
     """
@@ -37,7 +37,7 @@ def copy_(target: Tree, source: Tree) -> None:
 
 
 def leaves(tree: Any) -> list[Tensor]:
-    """The tensors of a tree, or of a sequence of trees, in the order of their keys."""
+    """Return the tensors of a tree, or of a sequence of trees, in the order of their keys."""
     if isinstance(tree, Tensor):
         return [tree]
     parts = tree.values() if isinstance(tree, dict) else tree
@@ -45,7 +45,7 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def mapped(function: Callable[..., Tensor], *trees: Any) -> Any:
-    """`function` of the tensors that stand in the same place of each tree."""
+    """Return the tree of `function` applied to the tensors in the same place of each tree."""
     first = trees[0]
     if isinstance(first, Tensor):
         return function(*trees)
@@ -55,15 +55,15 @@ def mapped(function: Callable[..., Tensor], *trees: Any) -> Any:
 
 
 def stacked(trees: Sequence[Any]) -> Any:
-    """One tree whose tensors are those of `trees` along a new leading axis."""
+    """Return one tree whose tensors are those of `trees`, stacked along a new leading axis."""
     return mapped(lambda *tensors: torch.stack(tensors), *trees)
 
 
 def detached(tree: Tree) -> Tree:
-    """The same tensors, without the graph that made them."""
+    """Return the tensors cut from the autograd graph."""
     return {key: detached(value) if isinstance(value, dict) else value.detach() for key, value in tree.items()}
 
 
 def take(batch: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
-    """The same rows of every tensor."""
+    """Return the rows `index` of every tensor."""
     return {key: value[index] for key, value in batch.items()}

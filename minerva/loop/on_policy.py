@@ -102,5 +102,5 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
         return lambda data: data
     state = joined_state(norms)
     scaled = functools.partial(RewardNorm.scaled, ranks=trainers[0].ranks)
-    scale = InPlace(stack.lift(scaled), state, stack.mode, alone=stack.alone)
+    scale = InPlace(stack.lift(scaled), state, stack.mode, distributed=stack.distributed)
     return lambda data: {**data, "rewards": scale(data["rewards"], data["ended"])}

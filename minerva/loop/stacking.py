@@ -48,17 +48,22 @@ class Stack:
         self.many = len(self.agents) > 1
         first = self.agents[0]
         self.mode, self.updates = mode, updates
-        self.alone = first.ranks.count == 1
-        """Whether learning meets no other processes on its way."""
+        self.distributed = first.ranks.count > 1
+        """Whether an update meets other ranks on its way."""
         self.device = first.device
         if self.device.type == "cpu":
             keep_freed_memory()
         self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
-        options = options_for(self.device, self.many, self.alone)
+        options = options_for(self.device, self.many, distributed=self.distributed)
         self._update = InPlace(
-            self._updated, self.state, mode, updates if first.COMPILE_WHOLE_UPDATE else 0, options, alone=self.alone
+            self._updated,
+            self.state,
+            mode,
+            updates if first.COMPILE_WHOLE_UPDATE else 0,
+            options,
+            distributed=self.distributed,
         )
         self.prepare: Callable[[Any], Rows] = lambda data: data
         """Makes what the agents learn from out of what `learn` is given; a part of the update."""
@@ -148,9 +153,9 @@ class Stack:
         first = self.agents[0]
         if name not in first.COMPILED_METHODS or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
-        alone = self.alone or name == "acted"
-        options = options_for(self.device, self.many, alone)
-        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, alone)
+        distributed = self.distributed and name != "acted"
+        options = options_for(self.device, self.many, distributed=distributed)
+        return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, distributed=distributed)
 
     def _as_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
         """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""

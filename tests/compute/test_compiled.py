@@ -4,19 +4,27 @@ import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minerva.compute.compiled import PAYS_FROM, _ForCPU, compiled, options_for
+from minerva.compute.compiled import (
+    PAYS_FROM,
+    MatmulPrecision,
+    compiled,
+    matmul_precision,
+    options_for,
+    rewrite_for_cpu,
+)
 from minerva.errors import TrainingError
 from minerva.formulas.gaussian import gaussian_kl_std
 from minerva.formulas.lagrange import inverse_positive, positive
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.trainer import PPOTrainer
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -52,7 +60,7 @@ def test_a_broken_compiler_costs_one_warning(
 
 def test_what_meets_other_processes_does_not_go_on_eagerly_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", refuse)
-    function = compiled(double, "auto", PAYS_FROM, alone=False)
+    function = compiled(double, "auto", PAYS_FROM, distributed=True)
     for _ in range(2):
         with pytest.raises(TrainingError, match=r"several processes \(no compiler found\).*--compile off"):
             function(torch.tensor(1.0))
@@ -103,7 +111,7 @@ def test_on_a_cpu_tanh_and_products_with_a_bias_are_written_anew() -> None:
     sizes = torch.logspace(-12, 3, 7, dtype=torch.float64)
     inputs = (torch.zeros(5, dtype=torch.float64), sizes[:, None] * draw(7, 6), draw(6, 5))
     traced = make_fx(layer)(*inputs)
-    _ForCPU()(traced.graph)
+    rewrite_for_cpu(traced.graph)
     targets = {node.target for node in traced.graph.nodes}
     assert targets.isdisjoint({torch.ops.aten.addmm.default, torch.ops.aten.tanh.default})
     assert torch.ops.aten.expm1.default in targets
@@ -111,7 +119,7 @@ def test_on_a_cpu_tanh_and_products_with_a_bias_are_written_anew() -> None:
     torch.testing.assert_close(traced(*inputs), layer(*inputs), rtol=1e-14, atol=0)
     edges = torch.tensor([[0.0, -torch.inf, torch.inf, torch.nan, 800.0]], dtype=torch.float64)
     hyperbolic = make_fx(torch.tanh)(edges)
-    _ForCPU()(hyperbolic.graph)
+    rewrite_for_cpu(hyperbolic.graph)
     hyperbolic.recompile()
     torch.testing.assert_close(hyperbolic(edges), torch.tanh(edges), rtol=0, atol=0, equal_nan=True)
 
@@ -138,6 +146,34 @@ def test_compiled_small_differences_keep_their_digits() -> None:
 def test_compiled_tanh_is_right_to_a_layer_s_precision() -> None:
     x = torch.cat([torch.linspace(-20, 20, 1001), torch.logspace(-8, 0, 64)])
     torch.testing.assert_close(on_a_cpu(torch.tanh)(x), torch.tanh(x), rtol=0, atol=1.5e-7)
+
+
+def fail_with_precision(expected: str) -> None:
+    assert torch.get_float32_matmul_precision() == expected
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("before", ["highest", "high"])
+def test_the_precision_of_products_is_restored_when_the_block_raises(before: str) -> None:
+    own = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(before)
+    try:
+        for precision in get_args(MatmulPrecision):
+            with pytest.raises(ZeroDivisionError), matmul_precision(precision):
+                fail_with_precision(precision)
+            assert torch.get_float32_matmul_precision() == before
+    finally:
+        torch.set_float32_matmul_precision(own)
+
+
+def test_a_run_that_cannot_open_leaves_the_precision_of_products_as_it_was(tmp_path: Path) -> None:
+    before = torch.get_float32_matmul_precision()
+    occupied = tmp_path / "run"
+    occupied.write_text("a file, not a folder")
+    trainer = PPOTrainer("Pendulum-v1", seed=0, rollout_steps=32, minibatch_size=16)
+    with pytest.raises(Exception, match="run"):
+        trainer.train(64, occupied, quiet=True, matmul="high")
+    assert torch.get_float32_matmul_precision() == before
 
 
 def test_another_shape_is_compiled_anew() -> None:

@@ -12,8 +12,8 @@ from tiny_runs import flags
 
 import minerva
 from minerva.cli.main import main
-from minerva.compute.seeding import parse_seeds
 from minerva.compute.tree import leaves
+from minerva.config import parse_seeds
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.stacking import Stack
 from minerva.runs.checkpoint import load_checkpoint

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from minerva.api import tuned
-from minerva.compute.seeding import parse_seeds
-from minerva.config import AT_LEAST_ONE, checked, nearest
+from minerva.config import AT_LEAST_ONE, checked, nearest, parse_seeds
 from minerva.envs.ids import check_id
 from minerva.errors import ConfigError, MinervaError
 from minerva.trainers.registry import ALGORITHMS, config_class

@@ -1,0 +1,98 @@
+"""What each of two tricks gives a user who trains on a CPU with one thread, in one command:
+
+    python -m benchmarks.ablation                        # every case, some forty minutes on a quiet machine
+    python -m benchmarks.ablation ppo-cheetah --repeats 9
+
+`numpy_function` acts with small networks by calls of NumPy, `malloc` keeps freed memory for the next update. Whole runs
+with the presets, evaluations included, go on in turn: with both, without the one, without the other. A ratio is
+taken within each repeat; printed are the median and the smallest and largest, by the clock and by CPU time.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from benchmarks.speed.race import Entry, machine, race, ratios, spread
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ppo-pendulum": ("PPO, Pendulum-v1", {"algo": "ppo", "env": "Pendulum-v1", "period": 5_000}),
+    "ppo-cheetah": ("PPO, HalfCheetah-v5", {"algo": "ppo", "env": "HalfCheetah-v5", "period": 50_000}),
+    "vmpo-cheetah": ("V-MPO, HalfCheetah-v5", {"algo": "vmpo", "env": "HalfCheetah-v5", "period": 50_000}),
+    "mpo-cheetah": (
+        "MPO, HalfCheetah-v5, evaluations left out",
+        {"algo": "mpo", "env": "HalfCheetah-v5", "period": 1_000, "evaluate": False, "update_after": 1_000},
+    ),
+}
+"""Title and arguments of `whole_run`. A period is a twentieth of the preset's budget, as by default; MPO's evaluations,
+one in ten minutes of its updates, would make laps too long."""
+
+LEFT_OUT = ("numpy_function", "malloc")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure, and for how long."""
+
+    cases: tyro.conf.Positional[tuple[str, ...]] = tuple(CASES)
+    """Which cases."""
+    repeats: int = 7
+    """How often each contestant is timed."""
+    seconds: float = 15.0
+    """How long at a time, at least."""
+    out: Path = Path("benchmarks/results/speed/ablation.json")
+    """The JSON file for all that was measured."""
+
+
+def measured(case: str, options: Options) -> dict[str, Any]:
+    """Rates of the whole, and without each part, and how the whole stands to those."""
+    title, arguments = CASES[case]
+    function = "benchmarks.speed.contestants:whole_run"
+    whole = Entry("whole", function, arguments)
+    others = [Entry(f"without {part}", function, {**arguments, "without": part}) for part in LEFT_OUT]
+    print(title, flush=True)
+    race([whole, *others], options.repeats, options.seconds, lambda line: print(line, flush=True))
+    failures = [entry.failure for entry in (whole, *others) if entry.failure]
+    if failures:
+        raise SystemExit(f"{title} cannot be measured: {failures[0]}")
+    found = {
+        other.name: {
+            "clock": ratios(whole.rates, other.rates),
+            "cpu": ratios(whole.cpu_rates, other.cpu_rates),
+        }
+        for other in others
+    }
+    return {"case": title, "contestants": [asdict(entry) for entry in (whole, *others)], "ratios": found}
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """The ratios as a table in Markdown."""
+    lines = ["| run | steps/s | " + " | ".join(f"with / without `{part}`, by CPU time" for part in LEFT_OUT) + " |"]
+    lines.append("|---|--:|" + "--:|" * len(LEFT_OUT))
+    for result in results:
+        cells = [result["case"], f"{statistics.median(result['contestants'][0]['rates']):,.0f}"]
+        found = result["ratios"].values()
+        cells += [f"**{spread(ratio['clock'], '.3f')}**, {spread(ratio['cpu'], '.3f')}" for ratio in found]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    options = tyro.cli(Options, prog="python -m benchmarks.ablation", description=__doc__)
+    from minerva.runs.folder import provenance  # here: the contestants' processes read this file, too
+
+    about = {"repeats": options.repeats, "seconds": options.seconds, "machine": machine(), **provenance()}
+    results: list[dict[str, Any]] = []
+    for case in options.cases:
+        results.append(measured(case, options))
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+    print(f"\n{table(results)}\n\nwritten: {options.out}")
+
+
+if __name__ == "__main__":
+    main()
