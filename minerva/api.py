@@ -18,7 +18,7 @@ from minerva.loop.trainer import usable_device
 from minerva.policy import load_policy
 from minerva.presets import preset_for
 from minerva.runs.folder import new_folder_name
-from minerva.runs.run import Result
+from minerva.runs.settings import Result
 from minerva.trainers.registry import agent_class, config_class, trainer_class
 
 logger = logging.getLogger("minerva")

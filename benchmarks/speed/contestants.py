@@ -23,7 +23,7 @@ class Unwatched:
     """Runs without folders, evaluations and checkpoints: the loop's reports go to the gate, steps of all seeds."""
 
     def __init__(self, gate: Gate, seeds: int = 1) -> None:
-        from minerva.runs.run import RunSettings
+        from minerva.runs.settings import RunSettings
 
         self.gate, self.seeds, self.settings = gate, seeds, RunSettings(quiet=True)
         self.step, self.total_steps, self.eval_every, self.interrupted = 0, EVER, EVER, False

@@ -13,7 +13,7 @@ from minerva.config import Config, nearest, parse_seeds
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError
 from minerva.loop.population import Population
-from minerva.runs.run import Result
+from minerva.runs.settings import Result
 from minerva.trainers.registry import agent_class
 
 

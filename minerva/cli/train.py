@@ -27,7 +27,7 @@ from minerva.errors import ConfigError, RunError
 from minerva.loop.collector import Collector
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
-from minerva.runs.run import Result
+from minerva.runs.settings import Result
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import ALGORITHMS, config_class

@@ -12,8 +12,9 @@ from rich.console import Console
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.loop.trainer import Trainer
-from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
+from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import StopSignals
 from minerva.runs.terminal import ProgressView
 

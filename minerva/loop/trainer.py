@@ -23,8 +23,9 @@ from minerva.metrics import Health, Metric
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
-from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
+from minerva.runs.settings import Result, RunSettings
 from minerva.runs.status import RunStatus, gauge_values
 
 

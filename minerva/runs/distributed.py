@@ -13,8 +13,9 @@ from minerva.compute.ranks import Ranks
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree, mapped
 from minerva.envs.engine import Episode
-from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
+from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import ignored_signals
 from minerva.runs.store import ReplayRows
 from minerva.runs.trainable import Trainable

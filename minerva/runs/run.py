@@ -3,9 +3,8 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,17 +13,17 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from minerva.compute.compiled import CompileMode, MatmulPrecision, matmul_precision
+from minerva.compute.compiled import matmul_precision
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree, mapped
-from minerva.config import checked
 from minerva.envs.engine import Episode
-from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
+from minerva.errors import CheckpointError, RunError, TrainingError
 from minerva.evaluation import EvaluationInterruptedError
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, refuse_other_form
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
+from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import StopSignals
 from minerva.runs.status import RunStatus
 from minerva.runs.store import CheckpointStore, Found
@@ -39,50 +38,6 @@ SAVE_TIME_SHARE = 0.005
 """Share of the time that writing those checkpoints may take."""
 GLANCED = 20
 """Reports whose mean is shown while the run goes on."""
-
-Callback = Callable[[int, Mapping[str, float], Any], bool | None]
-"""Called after each report with (step, metrics, trainer); returning True ends the run."""
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """How a run is watched and kept; nothing here changes what is learned, but for `compile` in the last digits."""
-
-    eval_every: int | None = None
-    """Steps between evaluations; None: 20 evaluations a run."""
-    eval_episodes: int = 15
-    """Episodes per evaluation."""
-    compile: CompileMode = "auto"
-    """Compile the update where it pays, or never."""
-    matmul: MatmulPrecision = "highest"
-    """Products of float32 matrices on a GPU: "highest" in float32, "high" in TF32, faster and with 10-bit factors."""
-    wandb: str | None = None
-    """Weights & Biases project to log to."""
-    quiet: bool = False
-    """Print nothing."""
-    callbacks: Sequence[Callback] = field(default=(), repr=False)
-    """Called after every report."""
-
-    def __post_init__(self) -> None:
-        for name in ("eval_every", "eval_episodes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}: it must be at least 1.")
-        checked("compile", self.compile, CompileMode)
-        checked("matmul", self.matmul, MatmulPrecision)
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended."""
-
-    folder: Path
-    finished: bool
-    step: int
-    random: float
-    before: float
-    after: float
-    best: float
 
 
 class Run:

@@ -20,7 +20,8 @@ from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.metrics import read_rows
-from minerva.runs.run import Result, Run, RunSettings
+from minerva.runs.run import Run
+from minerva.runs.settings import Result, RunSettings
 from minerva.runs.status import RunStatus
 from minerva.spec import ActionSpec, ObservationSpec
 

@@ -30,7 +30,8 @@ from tiny_runs import (
 from minerva.cli.main import main
 from minerva.runs import files
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.run import Run, RunSettings
+from minerva.runs.run import Run
+from minerva.runs.settings import RunSettings
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 

@@ -16,7 +16,7 @@ from minerva.loop.collector import Collector
 from minerva.loop.off_policy import OffPolicyTrainer
 from minerva.metrics import Health
 from minerva.runs.folder import new_folder_name
-from minerva.runs.run import Result
+from minerva.runs.settings import Result
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.metrics import rules
