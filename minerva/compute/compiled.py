@@ -1,6 +1,5 @@
 """`torch.compile` around a pure function, falling back to eager execution where it cannot be had."""
 
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,14 +7,10 @@ from types import FunctionType
 from typing import Any, Literal
 
 import torch
-from torch._functorch.compile_utils import fx_graph_cse
-from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.fx import Graph, Node
 
 from minerva.errors import TrainingError
 
 logger = logging.getLogger("minerva")
-aten = torch.ops.aten
 
 CompileMode = Literal["auto", "off"]
 MatmulPrecision = Literal["highest", "high"]
@@ -24,105 +19,46 @@ PAYS_FROM = 10_000
 """Calls from which compiling pays: it takes about 15 s once and saves 2 ms or more a call."""
 
 
-class _EliminateCommonSubexpressions(CustomGraphPass):
-    """Computes once what pure functions, each for itself, ask for again: a fifth of MPO's update."""
-
-    def __call__(self, graph: Graph) -> None:
-        module = graph.owning_module
-        if module is not None:
-            module.graph = fx_graph_cse(graph)
-
-    def uuid(self) -> str:
-        """Part of the key under which compiled code is cached."""
-        return "minerva: each subexpression once"
+Options = Callable[[], dict[str, Any]]
+"""Further options of torch.compile, made when something is compiled: their passes import the whole compiler."""
 
 
-class _ForCPU(CustomGraphPass):
-    """Writes two operations in the way that is fastest on a CPU, a seventh of MPO's update, and one in an exact way.
+def usual_options() -> dict[str, Any]:
+    """Return what torch.compile does beside its usual work wherever it compiles."""
+    from minerva.compute.graph_passes import EliminateCommonSubexpressions
 
-    A product that adds its bias first copies that bias into every row; added afterwards it is a part of what follows.
-    Vectorised expm1 is three times as fast as vectorised tanh, for Inductor makes it exp(x) - 1: right to 6e-8, which
-    will do for a layer, but not for a KL of 1e-8. So the expm1 of a formula is written as a product that is exact.
-    """
-
-    def __call__(self, graph: Graph) -> None:
-        for node in list(graph.nodes):
-            rewritten = REWRITTEN.get(node.target)
-            if rewritten is not None and not node.kwargs:
-                with graph.inserting_before(node):
-                    node.replace_all_uses_with(rewritten(functools.partial(_call, node), *node.args))
-                graph.erase_node(node)
-
-    def uuid(self) -> str:
-        """Part of the key under which compiled code is cached."""
-        return "minerva: bias after the product, tanh by expm1, expm1 by sinh"
-
-
-def _call(like: Node, operation: Callable[..., Any], *inputs: Any) -> Node:
-    """A new operation whose result looks like that of another."""
-    node = like.graph.call_function(operation, inputs)
-    node.meta.update(like.meta)
-    return node
-
-
-def _bias_last(call: Callable[..., Node], bias: Node, left: Node, right: Node) -> Node:
-    return call(aten.add.Tensor, call(aten.mm.default, left, right), bias)
-
-
-def _tanh_by_expm1(call: Callable[..., Node], x: Node) -> Node:
-    """tanh x = -sign(x) p / (p + 2) with p = exp(-2 |x|) - 1, which does not overflow."""
-    power = call(aten.expm1.default, call(aten.mul.Tensor, call(aten.abs.default, x), -2.0))
-    ratio = call(aten.div.Tensor, power, call(aten.add.Tensor, power, 2.0))
-    return call(aten.mul.Tensor, call(aten.neg.default, call(aten.sign.default, x)), ratio)
-
-
-def _expm1_by_sinh(call: Callable[..., Node], x: Node) -> Node:
-    """exp(x) - 1 = 2 exp(x / 2) sinh(x / 2), which keeps its digits near zero; below -60 it is -1."""
-    half = call(aten.mul.Tensor, call(aten.clamp_min.default, x, -60.0), 0.5)
-    product = call(aten.mul.Tensor, call(aten.exp.default, half), call(aten.sinh.default, half))
-    return call(aten.mul.Tensor, product, 2.0)
-
-
-REWRITTEN: dict[Any, Callable[..., Node]] = {
-    aten.addmm.default: _bias_last,
-    aten.tanh.default: _tanh_by_expm1,
-    aten.expm1.default: _expm1_by_sinh,
-}
-
-
-OPTIONS: dict[str, Any] = {
-    "post_grad_custom_pre_pass": _EliminateCommonSubexpressions(),
-    # to look at every object a function has touched takes as long as a step of PPO; its tensors' shapes are enough,
-    # because what else it depends on never changes and each function has its own place in the cache (see `_own`)
-    "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe,
-}
+    return {
+        "post_grad_custom_pre_pass": EliminateCommonSubexpressions(),
+        # to look at every object a function has touched takes as long as a step of PPO; its tensors' shapes are
+        # enough, because what else it depends on never changes and each function has its own place in the cache
+        # (see `_own`)
+        "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe,
+    }
 
 
 def options_for(device: torch.device, many: bool = False, alone: bool = True) -> dict[str, Any]:
-    """What torch.compile is to do beside its usual work, for one agent or for many, in one process or in several."""
+    """Return what torch.compile does on a device, for one agent or for many, in one process or in several."""
     if device.type == "cpu":
+        from minerva.compute.graph_passes import ForCPU
+
         # without the wrapper a step of PPO spends a sixth of its time in the Python that calls its kernels; it knows
         # no gathering from other processes
-        return {"cpp_wrapper": alone, "post_grad_custom_post_pass": _ForCPU()}
+        return {"cpp_wrapper": alone, "post_grad_custom_post_pass": ForCPU()}
     # one agent's kernels are so small that joining unrelated ones gains a tenth; with eight agents it loses
     return {"combo_kernels": not many}
 
 
 def compiled(
-    function: Callable[..., Any],
-    mode: CompileMode,
-    calls: int,
-    options: dict[str, Any] | None = None,
-    alone: bool = True,
+    function: Callable[..., Any], mode: CompileMode, calls: int, options: Options = dict, alone: bool = True
 ) -> Callable[..., Any]:
     """`function` compiled if `mode` is "auto" and `calls` of it are worth the wait, else as it is.
 
-    `options` are further ones of torch.compile. A function that meets other processes is not `alone`: where it cannot
-    be compiled that is an error, for one that went on eagerly would not meet those that have compiled it.
+    `options` makes further ones of torch.compile. A function that meets other processes is not `alone`: where it
+    cannot be compiled that is an error, for one that went on eagerly would not meet those that have compiled it.
     """
     if mode == "off" or calls < PAYS_FROM:
         return function
-    return _Compiled(function, {**OPTIONS, **(options or {})}, alone)
+    return _Compiled(function, options, alone)
 
 
 @contextmanager
@@ -152,7 +88,7 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Compiled:
     """Calls the compiled function; at its first failure says so and is the plain function from then on."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any], alone: bool) -> None:
+    def __init__(self, function: Callable[..., Any], options: Options, alone: bool) -> None:
         self.plain, self.options, self.alone = function, options, alone
         self.call: Callable[..., Any] | None = None
 
@@ -160,7 +96,8 @@ class _Compiled:
         try:
             if self.call is None:
                 # raises on a Python it does not know
-                self.call = torch.compile(_own(self.plain), fullgraph=True, dynamic=False, options=self.options)
+                options = {**usual_options(), **self.options()}
+                self.call = torch.compile(_own(self.plain), fullgraph=True, dynamic=False, options=options)
             return self.call(*inputs)
         except Exception as error:  # no compiler, an unsupported operation, a full cache disk: all the same here
             if self.call is self.plain:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from minerva.compute.compiled import CompileMode, compiled, first_line
+from minerva.compute.compiled import CompileMode, Options, compiled, first_line
 from minerva.compute.tree import Tree, copy_, leaves, mapped
 
 logger = logging.getLogger("minerva")
@@ -32,7 +32,7 @@ class InPlace:
         state: Tree,
         mode: CompileMode,
         calls: int = 0,
-        options: dict[str, Any] | None = None,
+        options: Options = dict,
         alone: bool = True,
     ) -> None:
         def written(state: Tree, *inputs: Any) -> Any:

@@ -4,6 +4,7 @@ A single agent is a stack without that axis; nothing of it is moved or mapped. S
 Environments come as one axis of S * E, agent by agent; data to learn from as [S, ...].
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ class Stack:
         self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)
-        options = options_for(self.device, self.many, self.alone)
+        options = functools.partial(options_for, self.device, self.many, self.alone)
         self._update = InPlace(
             self._updated, self.state, mode, updates if first.COMPILE_WHOLE_UPDATE else 0, options, alone=self.alone
         )
@@ -144,7 +145,7 @@ class Stack:
         if name not in first.COMPILED_METHODS or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
         alone = self.alone or name == "acted"
-        options = options_for(self.device, self.many, alone)
+        options = functools.partial(options_for, self.device, self.many, alone)
         return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, alone)
 
     def _on_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:

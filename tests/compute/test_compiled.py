@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minerva.compute.compiled import PAYS_FROM, _ForCPU, compiled, options_for
+from minerva.compute.compiled import PAYS_FROM, compiled, options_for
+from minerva.compute.graph_passes import ForCPU
 from minerva.errors import TrainingError
 from minerva.formulas.gaussian import gaussian_kl_std
 from minerva.formulas.lagrange import inverse_positive, positive
@@ -103,7 +104,7 @@ def test_on_a_cpu_tanh_and_products_with_a_bias_are_written_anew() -> None:
     sizes = torch.logspace(-12, 3, 7, dtype=torch.float64)
     inputs = (torch.zeros(5, dtype=torch.float64), sizes[:, None] * draw(7, 6), draw(6, 5))
     traced = make_fx(layer)(*inputs)
-    _ForCPU()(traced.graph)
+    ForCPU()(traced.graph)
     targets = {node.target for node in traced.graph.nodes}
     assert targets.isdisjoint({torch.ops.aten.addmm.default, torch.ops.aten.tanh.default})
     assert torch.ops.aten.expm1.default in targets
@@ -111,14 +112,14 @@ def test_on_a_cpu_tanh_and_products_with_a_bias_are_written_anew() -> None:
     torch.testing.assert_close(traced(*inputs), layer(*inputs), rtol=1e-14, atol=0)
     edges = torch.tensor([[0.0, -torch.inf, torch.inf, torch.nan, 800.0]], dtype=torch.float64)
     hyperbolic = make_fx(torch.tanh)(edges)
-    _ForCPU()(hyperbolic.graph)
+    ForCPU()(hyperbolic.graph)
     hyperbolic.recompile()
     torch.testing.assert_close(hyperbolic(edges), torch.tanh(edges), rtol=0, atol=0, equal_nan=True)
 
 
 def on_a_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled as an agent's updates are."""
-    return compiled(function, "auto", PAYS_FROM, options_for(torch.device("cpu")))
+    return compiled(function, "auto", PAYS_FROM, functools.partial(options_for, torch.device("cpu")))
 
 
 def test_compiled_small_differences_keep_their_digits() -> None:
