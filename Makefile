@@ -7,16 +7,21 @@ ALGO   ?= ppo
 ENV    ?= Pendulum-v1
 SEED   ?= 0
 ARGS   ?=
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
+QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.py tests/trainers/*/test_*_losses.py \
+	tests/trainers/*/test_*_vectors.py tests/trainers/vmpo/test_vmpo_e_step.py
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow faults lint types docs docs-check docs-serve wheel-test system-deps clean
+.PHONY: help train quick test test-slow test-all faults lint types docs docs-check docs-serve wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
-	@echo "make test        lint, types and tests (under ten minutes on two cores)"
+	@echo "make quick       lint, and the tests of formulas, losses, compute and config (under a minute: after every edit)"
+	@echo "make test        lint, types and tests (under ten minutes on two cores); what needs a system library that is"
+	@echo "                 not there is skipped with the line that installs it"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
-	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment"
+	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment; test-all: both"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
 $(VENV)/.made: constraints.txt
@@ -37,11 +42,19 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt Makefile
 train: $(VENV)/.use
 	@$(BIN)/minerva train $(ALGO) --env $(ENV) --seed $(SEED) $(ARGS)
 
+# what one runs after every edit: the mathematics and what runs it, nothing that calls a C++ compiler
+quick: lint
+	$(PYTEST) -m "not slow and not cuda and not compiles" $(QUICK)
+
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not cuda" -q
+	$(PYTEST) -m "not slow and not cuda"
 
 test-slow: $(VENV)/.dev wheel-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not cuda" -q
+	$(PYTEST) -m "slow and not cuda"
+
+# both at once, which is what CI runs: what tests share is made once, and nothing waits for the longest of the others
+test-all: lint types wheel-test
+	$(PYTEST) -m "not cuda"
 
 faults: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tools/faults/run_faults.py --long

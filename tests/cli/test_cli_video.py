@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import imageio_ffmpeg
+import needs
 import numpy as np
 import pytest
 from tiny_runs import PPO, SETTINGS, FinishedRun
@@ -22,6 +23,7 @@ def film(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
+@needs.offscreen_rendering
 @pytest.mark.parametrize("env", ["HalfCheetah-v5", "dm_control/cheetah/run"])
 def test_simulated_bodies_are_filmed_without_a_screen(env: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"

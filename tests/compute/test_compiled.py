@@ -90,6 +90,7 @@ def test_the_compiled_function_is_what_is_called(monkeypatch: pytest.MonkeyPatch
     assert len(asked) == 1, "compiled once, not at every call"
 
 
+@pytest.mark.compiles
 def test_functions_of_one_code_are_compiled_each_for_itself() -> None:
     def times(factor: int) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda x: factor * x
@@ -129,23 +130,29 @@ def on_a_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled(function, "auto", PAYS_FROM, options_for(torch.device("cpu")))
 
 
-def test_compiled_small_differences_keep_their_digits() -> None:
-    """Inductor writes a vectorised expm1 as exp(x) - 1, which is wrong by 400 % at a KL of 6e-9."""
+@pytest.mark.compiles
+def test_compiled_small_differences_keep_their_digits_and_tanh_is_right_to_a_layer_s_precision() -> None:
+    """Inductor writes a vectorised expm1 as exp(x) - 1, which is wrong by 400 % at a KL of 6e-9.
+
+    All in one graph, for every graph takes the compiler as long as the next.
+    """
     size = torch.logspace(-7, 1.5, 60)
     x = torch.cat([-size, size, torch.tensor([0.0, -60.5, -1000.0, 80.0])])
-    torch.testing.assert_close(on_a_cpu(torch.expm1)(x), torch.expm1(x), rtol=1e-6, atol=0)
-    change = torch.logspace(-4, 0, 32)
+    change, multiplier = torch.logspace(-4, 0, 32), torch.logspace(-6, 6, 32)
+    y = torch.cat([torch.linspace(-20, 20, 1001), torch.logspace(-8, 0, 64)])
+
+    @on_a_cpu
+    def together(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x, change, multiplier, y = inputs
+        return torch.expm1(x), gaussian_kl_std(change, torch.zeros(32)), inverse_positive(multiplier), torch.tanh(y)
+
+    expm1, kl, inverse, tanh = together(x, change, multiplier, y)
+    assert together.call is not together.plain  # type: ignore[attr-defined]
+    torch.testing.assert_close(expm1, torch.expm1(x), rtol=1e-6, atol=0)
     expected = gaussian_kl_std(change.double(), torch.zeros(32).double()).float()
-    kl = on_a_cpu(gaussian_kl_std)(change, torch.zeros(32))
     torch.testing.assert_close(kl, expected, rtol=1e-3, atol=0)
-    multiplier = torch.logspace(-6, 6, 32)
-    found = positive(on_a_cpu(inverse_positive)(multiplier))
-    torch.testing.assert_close(found, multiplier, rtol=1e-5, atol=0)
-
-
-def test_compiled_tanh_is_right_to_a_layer_s_precision() -> None:
-    x = torch.cat([torch.linspace(-20, 20, 1001), torch.logspace(-8, 0, 64)])
-    torch.testing.assert_close(on_a_cpu(torch.tanh)(x), torch.tanh(x), rtol=0, atol=1.5e-7)
+    torch.testing.assert_close(positive(inverse), multiplier, rtol=1e-5, atol=0)
+    torch.testing.assert_close(tanh, torch.tanh(y), rtol=0, atol=1.5e-7)
 
 
 def fail_with_precision(expected: str) -> None:
@@ -176,6 +183,7 @@ def test_a_run_that_cannot_open_leaves_the_precision_of_products_as_it_was(tmp_p
     assert torch.get_float32_matmul_precision() == before
 
 
+@pytest.mark.compiles
 def test_another_shape_is_compiled_anew() -> None:
     function = compiled(double, "auto", PAYS_FROM)
     for size in (3, 5, 3):
@@ -218,6 +226,7 @@ def test_a_captured_update_learns_what_the_eager_one_does(
 
 
 @pytest.mark.slow
+@pytest.mark.compiles
 def test_a_compiled_update_learns_what_the_eager_one_does(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -2,20 +2,17 @@
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import needs
 import pytest
 
 pytestmark = [
     pytest.mark.slow,  # the site is built for them
-    pytest.mark.skipif(
-        shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-        reason="needs chromium and chromium-driver: make system-deps",
-    ),
+    needs.browser,
 ]
 
 Browser = Callable[..., Any]

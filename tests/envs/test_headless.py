@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import needs
 import pytest
 
 from minerva.envs import headless
@@ -68,7 +69,8 @@ def test_a_driver_that_hangs_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
     assert not headless.gl_backend_works("egl")
 
 
+@needs.offscreen_rendering
 def test_the_trial_itself_draws_with_what_this_machine_has() -> None:
     environment = {**os.environ, "MUJOCO_GL": "osmesa"}
     done = subprocess.run([sys.executable, "-c", headless.TRIAL], env=environment, capture_output=True, text=True)
-    assert done.stdout == "drawn\n", f"{done.stderr}\nmake system-deps installs libosmesa6"
+    assert done.stdout == "drawn\n", done.stderr

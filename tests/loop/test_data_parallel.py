@@ -69,6 +69,7 @@ def test_metrics_are_those_of_the_joined_batch(
 
 
 @pytest.mark.slow  # three updates are compiled, in each process
+@pytest.mark.compiles
 def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path, alone: dict[str, Result]) -> None:
     done = torchrun(str(SUPPORT / "parallel_cases.py"), str(tmp_path), "compiled")
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actor_runs import BLOCKS, ENV, SETTINGS, STEPS, config_of, learned, same, train
+from actor_runs import BLOCKS, ENV, SETTINGS, STEPS, InBlocks, config_of, learned, same, train
 from collecting import rows_of
 from torch.testing import assert_close
 
@@ -31,41 +31,38 @@ class Mortal(LocalWorker):
 
 
 @pytest.mark.parametrize("algo", ["ppo", "vmpo"])
-def test_on_policy_runs_in_blocks_are_those_of_one_process(algo: str, tmp_path: Path) -> None:
-    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "blocks")
-    train(algo, "gymnasium", tmp_path / "whole")
-    assert_close(learned(tmp_path / "blocks"), learned(tmp_path / "whole"), rtol=1e-3, atol=1e-4)
+def test_on_policy_runs_in_blocks_are_those_of_one_process(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
+    train(algo, "gymnasium", tmp_path)
+    assert_close(learned(in_blocks(algo)[1]), learned(tmp_path), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("algo", SETTINGS)
-def test_a_worker_that_is_replaced_leaves_no_trace(algo: str, tmp_path: Path) -> None:
+def test_a_worker_that_is_replaced_leaves_no_trace(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
     workers = [Mortal(algo, dies_at=4), Mortal(algo, dies_at=0)]
-    train(algo, RemoteCollector(workers, SETTINGS[algo]["num_envs"]), tmp_path / "replaced")
-    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "kept")
-    assert same(learned(tmp_path / "replaced"), learned(tmp_path / "kept"))
+    train(algo, RemoteCollector(workers, SETTINGS[algo]["num_envs"]), tmp_path)
+    assert same(learned(tmp_path), learned(in_blocks(algo)[1]))
 
 
 @pytest.mark.parametrize("algo", SETTINGS)
-def test_a_run_with_blocks_goes_on_bit_for_bit(algo: str, tmp_path: Path) -> None:
-    blocks = [local_blocks(algo, config_of(algo), ENV, BLOCKS) for _ in range(3)]
-    train(algo, blocks[0], tmp_path / "whole")
-    train(algo, blocks[1], tmp_path / "parts", lambda step, metrics, trainer: step >= 200)
-    assert not same(learned(tmp_path / "parts"), learned(tmp_path / "whole"))
-    train(algo, blocks[2], tmp_path / "parts")
-    assert same(learned(tmp_path / "parts"), learned(tmp_path / "whole"))
+def test_a_run_with_blocks_goes_on_bit_for_bit(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
+    blocks = [local_blocks(algo, config_of(algo), ENV, BLOCKS) for _ in range(2)]
+    train(algo, blocks[0], tmp_path, lambda step, metrics, trainer: step >= 200)
+    assert not same(learned(tmp_path), learned(in_blocks(algo)[1]))
+    train(algo, blocks[1], tmp_path)
+    assert same(learned(tmp_path), learned(in_blocks(algo)[1]))
 
 
-def test_staleness_is_reported_and_never_more_than_the_updates_of_a_round(tmp_path: Path) -> None:
-    train("mpo", local_blocks("mpo", config_of("mpo"), ENV, BLOCKS), tmp_path)
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+def test_staleness_is_reported_and_never_more_than_the_updates_of_a_round(in_blocks: InBlocks) -> None:
+    _, folder = in_blocks("mpo")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     stale = [row["actors/staleness"] for row in rows if "actors/staleness" in row]
     bound = ROUND * SETTINGS["mpo"]["num_envs"] * SETTINGS["mpo"]["updates_per_step"]
     assert 0 < max(stale) <= bound
     assert rows[-1]["step"] == STEPS["mpo"]
 
 
-def test_the_replay_holds_the_density_that_the_worker_acted_with(tmp_path: Path) -> None:
-    trainer = train("mpo", local_blocks("mpo", config_of("mpo"), ENV, BLOCKS), tmp_path)
+def test_the_replay_holds_the_density_that_the_worker_acted_with(in_blocks: InBlocks) -> None:
+    trainer, _ = in_blocks("mpo")
     rows = trainer.replay.by_field({"float32": rows_of(trainer.replay)[:20].flatten(0, 1)})
     assert rows["behaviour_logp"].abs().min() > 0
     assert (rows["actions_executed"].abs() <= 1).all()

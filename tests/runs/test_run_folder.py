@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import gymnasium
+import needs
 import numpy as np
 import pytest
 import yaml
@@ -79,6 +80,7 @@ def test_config_yaml_is_resolved_with_versions_and_commit(folder: Path) -> None:
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", config["started"])
 
 
+@needs.git
 @pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="an installed copy has no commit")
 def test_the_commit_is_the_checkouts(folder: Path) -> None:
     recorded = yaml.safe_load((folder / "config.yaml").read_text())["commit"].removesuffix("-dirty")

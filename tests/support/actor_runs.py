@@ -29,6 +29,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 STEPS = {"ppo": 512, "vmpo": 512, "mpo": 1200}
 
 Stop = Callable[[int, Any, Any], bool]
+InBlocks = Callable[[str], tuple[Any, Path]]
+"""By an algorithm's name, the trainer and the folder of its run with blocks in this process that nothing disturbs."""
 
 
 def config_of(algo: str) -> Any:

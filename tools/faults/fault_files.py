@@ -86,6 +86,7 @@ def _noticed(algo: str, place: Path, path: Path, needed: bool) -> str:
         return f"not survived: {error}"
     finally:
         logger.removeHandler(heard)
+        logger.propagate = True
     if found.rows == [] and algo == "mpo":
         return "no rows are left"
     return "not noticed" if needed and path.name not in heard.text else ""

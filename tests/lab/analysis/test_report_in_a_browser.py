@@ -5,12 +5,12 @@ import csv
 import io
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from test_report import HOSTILE, make_hostile
 
@@ -18,10 +18,7 @@ from minerva.lab.analysis.comparison import Comparison, compare
 from minerva.lab.analysis.records import read_records
 from minerva.lab.analysis.report import page
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-    reason="needs chromium and chromium-driver: make system-deps",
-)
+pytestmark = needs.browser
 
 Browser = Callable[..., Any]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actor_runs import BLOCKS, ENV, SETTINGS, config_of, learned, same, train
+from actor_runs import BLOCKS, ENV, SETTINGS, InBlocks, config_of, learned, same, train
 
-from minerva.lab.cluster.actors import local_blocks, ray_blocks
+from minerva.lab.cluster.actors import ray_blocks
 from minerva.loop.remote import RemoteCollector
 
 ray = pytest.importorskip("ray")
@@ -31,15 +31,18 @@ def of_actors(algo: str) -> RemoteCollector:
 
 
 @pytest.mark.parametrize("algo", SETTINGS)
-def test_actors_collect_what_one_process_collects_in_the_same_blocks(algo: str, tmp_path: Path) -> None:
-    trainer = train(algo, of_actors(algo), tmp_path / "actors")
+def test_actors_collect_what_one_process_collects_in_the_same_blocks(
+    algo: str, in_blocks: InBlocks, tmp_path: Path
+) -> None:
+    trainer = train(algo, of_actors(algo), tmp_path)
     trainer.envs.close()
-    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "blocks")
-    assert same(learned(tmp_path / "actors"), learned(tmp_path / "blocks"))
+    assert same(learned(tmp_path), learned(in_blocks(algo)[1]))
 
 
 @pytest.mark.parametrize("algo", SETTINGS)
-def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_as_it_would_have(algo: str, tmp_path: Path) -> None:
+def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_as_it_would_have(
+    algo: str, in_blocks: InBlocks, tmp_path: Path
+) -> None:
     blocks, killed = of_actors(algo), list[int]()
 
     def kill(step: int, metrics: Any, trainer: Any) -> bool:
@@ -48,10 +51,9 @@ def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_as_it_would_have(a
             os.kill(killed[0], signal.SIGKILL)
         return False
 
-    train(algo, blocks, tmp_path / "killed", kill)
+    train(algo, blocks, tmp_path, kill)
     alive = ray.get(blocks.workers[0].handle.process.remote())  # type: ignore[attr-defined]
     blocks.close()
-    train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), tmp_path / "blocks")
     assert killed
     assert alive != killed[0]
-    assert same(learned(tmp_path / "killed"), learned(tmp_path / "blocks"))
+    assert same(learned(tmp_path), learned(in_blocks(algo)[1]))

@@ -1,7 +1,8 @@
 """Actors on Ray's own multi-node test cluster, of which a node dies: the run goes on and ends as it would have."""
 
+import functools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,21 @@ def nodes(cluster: Any) -> Iterator[list[Any]]:
             cluster.remove_node(node)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of an algorithm's run with blocks in this process."""
+
+    @functools.cache
+    def run(algo: str) -> Path:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PACE", "0")
+            train(algo, local_blocks(algo, config_of(algo), PACED, BLOCKS), folder, env=PACED)
+        return folder
+
+    return run
+
+
 class Doomed:
     """Ends the node of the first actor amid an order, or when that is carried out and nobody has fetched the result."""
 
@@ -78,10 +94,15 @@ class Doomed:
 @pytest.mark.parametrize("amid", [True, False], ids=["amid an order", "with what it has collected"])
 @pytest.mark.parametrize("algo", ["ppo", "mpo"])
 def test_a_node_that_dies_changes_nothing(
-    algo: str, amid: bool, cluster: Any, nodes: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algo: str,
+    amid: bool,
+    cluster: Any,
+    nodes: list[Any],
+    undisturbed: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = config_of(algo)
-    blocks = ray_blocks(algo, config, PACED, BLOCKS, address=cluster.address)
+    blocks = ray_blocks(algo, config_of(algo), PACED, BLOCKS, address=cluster.address)
     doomed = Doomed(cluster, nodes, blocks, amid)
     monkeypatch.setattr(blocks, "begin", doomed)
     train(algo, blocks, tmp_path / "disturbed", env=PACED)
@@ -91,9 +112,7 @@ def test_a_node_that_dies_changes_nothing(
     assert doomed.orders > ORDER
     assert after != doomed.before
 
-    monkeypatch.setenv("PACE", "0")
-    train(algo, local_blocks(algo, config, PACED, BLOCKS), tmp_path / "undisturbed", env=PACED)
-    assert same(learned(tmp_path / "disturbed"), learned(tmp_path / "undisturbed"))
+    assert same(learned(tmp_path / "disturbed"), learned(undisturbed(algo)))
     if algo == "mpo":
         rows = read_rows(tmp_path / "disturbed" / "metrics.jsonl")
         staleness = [row["actors/staleness"] for row in rows if "actors/staleness" in row]

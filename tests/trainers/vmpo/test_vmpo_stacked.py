@@ -77,6 +77,7 @@ def test_the_m_step_is_one_graph(make_agent: MakeAgent, make_rollout: MakeRollou
 
 
 @pytest.mark.slow
+@pytest.mark.compiles
 def test_the_compiled_m_step_equals_the_eager_one(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
     agent = learners(make_agent, make_rollout, {"m_steps": 2})[0]
     compiled_equals_eager(agent, make_rollout(agent), backend="inductor")

@@ -1,0 +1,23 @@
+"""What a test needs of the system: where that is missing the test is skipped, with the line that installs it."""
+
+import ctypes.util
+import shutil
+
+import pytest
+
+
+def _needs(there: bool, what: str, packages: str) -> pytest.MarkDecorator:
+    reason = f"needs {what}: on Debian apt-get install {packages} (everything the tests need: make system-deps)"
+    return pytest.mark.skipif(not there, reason=reason)
+
+
+browser = _needs(
+    shutil.which("chromium") is not None and shutil.which("chromedriver") is not None,
+    *("a browser", "chromium chromium-driver"),
+)
+cxx_compiler = _needs(shutil.which("g++") is not None, "a C++ compiler for torch.compile", "g++")
+offscreen_rendering = _needs(
+    ctypes.util.find_library("OSMesa") is not None,
+    *("OSMesa, which draws without a screen", "libosmesa6"),
+)
+git = _needs(shutil.which("git") is not None, "git", "git")
