@@ -14,6 +14,7 @@ from minerva.compute.torch_private import GraphPass, eliminate_common_subexpress
 from minerva.errors import TrainingError
 
 logger = logging.getLogger("minerva")
+aten = torch.ops.aten
 
 CompileMode = Literal["auto", "off"]
 MatmulPrecision = Literal["highest", "high"]
