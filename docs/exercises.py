@@ -241,5 +241,5 @@ def _ppo_agents(normal: Normal, seed: int) -> None:
     shape = {"policy_layer_sizes": (8,), "critic_layer_sizes": (9,), "num_envs": ENVS, "rollout_steps": STEPS}
     for estimator in ("gae", "returns"):
         settings = {"minibatch_size": 22, "update_epochs": 2, "ent_coef": 0.1, "advantage_estimator": estimator}
-        agent = PPOAgent(OBS, ACT, PPOConfig.from_dict({**shape, **settings}), seed=seed)
+        agent = PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**shape, **settings}), seed=seed)
         agent.update(_rollout(normal), remaining=0.7)

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from minerva.api import each_config, make_population, seed_folders
 from minerva.compute.seeding import parse_seeds
-from minerva.config import Config, nearest
+from minerva.config import TENSOR, Config, nearest
 from minerva.envs.vector import EngineName
 from minerva.errors import ConfigError
 from minerva.loop.population import Population
 from minerva.runs.run import Result
-from minerva.trainers.registry import agent_class
+from minerva.trainers.registry import config_class
 
 
 class Seeds:
@@ -73,7 +73,7 @@ class Seeds:
 def _variation(algo: str, text: str) -> tuple[str, list[Any]]:
     """name=value,value,... as a name and its values."""
     name, _, values = text.partition("=")
-    inputs = agent_class(algo).INPUTS
+    inputs = config_class(algo).fields_with(TENSOR)
     if name not in inputs:
         raise ConfigError(f"{name} cannot differ between seeds that are trained together. {nearest(name, inputs)}")
     try:

@@ -7,7 +7,7 @@ from minerva.compute.ranks import SINGLE, Ranks
 from minerva.envs.ids import EnvLike
 from minerva.envs.vector import EngineName, VectorEnv
 from minerva.loop.on_policy import OnPolicyTrainer
-from minerva.networks import ActorCritic
+from minerva.networks.policies import ActorCritic
 from minerva.runs.status import MetricGauge, gauge
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -45,10 +45,11 @@ class PPOTrainer(OnPolicyTrainer):
         *,
         engine: EngineName | VectorEnv = "auto",
         ranks: Ranks = SINGLE,
+        config: PPOConfig | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """`hyperparameters` are the other fields of `PPOConfig`."""
-        config = PPOConfig.from_dict(
+        """Make a trainer from a `config`, which is used as it is, or from `hyperparameters`, its other fields."""
+        config = config or PPOConfig.from_dict(
             {
                 "policy_layer_sizes": policy_layer_sizes,
                 "critic_layer_sizes": critic_layer_sizes,
@@ -63,5 +64,5 @@ class PPOTrainer(OnPolicyTrainer):
 
     @property
     def gauges(self) -> Sequence[MetricGauge]:
-        """See `Trainer`."""
+        """What a running run shows of the updates' health."""
         return GAUGES
