@@ -168,6 +168,7 @@ def _vmpo(normal: Normal) -> None:
     score = vmpo.scores(advantages, restarting, temperature)
     selected = vmpo.top_rows(score, restarting, 6)
     counted = (normal(ROWS) > 0) * (0.5 + torch.rand(ROWS))
+    counted[score.argmax()] = 0
     weights, log_total = vmpo.log_partition(score, counted, importance)
     vmpo.temperature_loss(temperature, log_total, counted, torch.tensor(0.1))
     vmpo.weights_kl(weights, score, log_total, counted)
@@ -186,7 +187,10 @@ def _ppo(normal: Normal) -> None:
     ppo.clipped_surrogate(ratio, normal(ROWS), clip_ratio)
     returns.value_loss(normal(ROWS), normal(ROWS))
     old_values = normal(ROWS)
-    ppo.clipped_value_loss(old_values + 0.3 * normal(ROWS), old_values, normal(ROWS), clip_ratio)
+    row = torch.arange(ROWS)
+    change = torch.where(row % 2 > 0, 0.5, 0.1) * torch.where(row % 4 > 1, 1.0, -1.0)  # no kink near any row
+    targets = old_values + torch.where(row % 3 > 0, 2.0, -2.0) + 0.1 * normal(ROWS)
+    ppo.clipped_value_loss(old_values + change, old_values, targets, clip_ratio)
     ppo.approximate_kl(ratio, ratio_log)
     ppo.clip_fraction(ratio, clip_ratio)
 

@@ -1,5 +1,6 @@
 """Gradients of pure functions."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -45,19 +46,21 @@ def outputs_and_gradient(
         # torch.func.vjp is annotated without what `has_aux` adds
         found: Any = torch.func.vjp(lambda point: function(point, *inputs), parameters, has_aux=True)
         outputs, pull_back, metrics = found
-
-        def transformed_gradient(loss: Loss, *constants: Any) -> tuple[Tensor, Tree]:
-            by_output, metrics = torch.func.grad(loss, has_aux=True)(outputs, *constants)
-            return pull_back(by_output)[0], metrics
-
-        return outputs, metrics, transformed_gradient
+        return outputs, metrics, functools.partial(_pulled_back, outputs, pull_back)
     with torch.enable_grad():
         leaf = parameters.detach().requires_grad_()
         attached, metrics = function(leaf, *inputs)
+    return detached(attached), detached(metrics), functools.partial(_through_graph, attached, leaf)
 
-    def plain_gradient(loss: Loss, *constants: Any) -> tuple[Tensor, Tree]:
-        with torch.enable_grad():
-            value, metrics = loss(attached, *constants)
-        return torch.autograd.grad(value, leaf)[0], detached(metrics)
 
-    return detached(attached), detached(metrics), plain_gradient
+def _pulled_back(outputs: Tree, pull_back: Callable[..., Any], loss: Loss, *constants: Any) -> tuple[Tensor, Tree]:
+    """Return gradient and metrics of a loss of outputs, by the chain rule."""
+    by_output, metrics = torch.func.grad(loss, has_aux=True)(outputs, *constants)
+    return pull_back(by_output)[0], metrics
+
+
+def _through_graph(attached: Tree, leaf: Tensor, loss: Loss, *constants: Any) -> tuple[Tensor, Tree]:
+    """Return gradient and metrics of a loss of outputs that hang on a graph."""
+    with torch.enable_grad():
+        value, metrics = loss(attached, *constants)
+    return torch.autograd.grad(value, leaf)[0], detached(metrics)
