@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minerva.data.normalizers import RewardNorm, RunningNorm
-from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics
+from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics, trust_region
 from minerva.trainers.mpo import losses as mpo
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.ppo import losses as ppo
@@ -20,9 +20,8 @@ from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.vmpo import losses as vmpo
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.trainers.vmpo.config import selection_size
 
-STEPS, ENVS, BATCH, SAMPLES, ACT, OBS, ATOMS, ROWS, PARAMETERS = 11, 4, 7, 5, 3, 6, 13, 17, 19
+STEPS, ENVS, BATCH, SAMPLES, ACT, OBS, ATOMS, ROWS, PARAMETERS, CHOICES = 11, 4, 7, 5, 3, 6, 13, 17, 19, 8
 
 Normal = Callable[..., Tensor]
 
@@ -37,8 +36,10 @@ def run(dtype: str, seed: int) -> None:
         return torch.randn(*shape, generator=source)
 
     try:
-        for exercise in (_gaussian, _lagrange, _optimizers, _returns, _statistics, _categorical, _mpo, _vmpo, _ppo):
+        for exercise in (_gaussian, _lagrange, _trust_region, _optimizers, _returns, _statistics, _categorical):
             exercise(normal)
+        for losses in (_mpo, _vmpo, _ppo):
+            losses(normal)
         _mpo_agents(normal, seed)
         _vmpo_agents(normal, seed)
         _ppo_agents(normal, seed)
@@ -63,15 +64,19 @@ def _gaussian(normal: Normal) -> None:
 
 
 def _lagrange(normal: Normal) -> None:
-    kls, bound = 0.1 * torch.rand(ACT), torch.tensor(0.05)
     multipliers = lagrange.positive(normal(ACT))
     lagrange.inverse_positive(multipliers)
     lagrange.floored(torch.tensor([-30.0, -17.0, 2.0]))
-    lagrange.penalty(multipliers, kls)
-    lagrange.multiplier_loss(multipliers, kls, bound)
+
+
+def _trust_region(normal: Normal) -> None:
+    multipliers, kls = torch.rand(ACT) + 0.5, 0.1 * torch.rand(ACT)
+    trust_region.penalties(multipliers, kls)
+    trust_region.multiplier_loss(multipliers, kls, torch.tensor(0.05))
+    trust_region.multiplier_loss(multipliers, kls, 0.02 + 0.05 * torch.rand(ACT))
     bounds, violated = torch.full((6,), 0.05), torch.tensor([-0.01, 0.02, 0.06, 0.3, -0.02, 0.4])
     stretched = torch.tensor([1.0, 1.1, 1.2, 1.3, 1.1e-6, 9e5])
-    lagrange.scaled_multipliers(stretched, violated, bounds, torch.tensor(0.7))
+    trust_region.scaled_multipliers(stretched, violated, bounds, torch.tensor(0.7))
 
 
 def _optimizers(normal: Normal) -> None:
@@ -98,14 +103,18 @@ def _returns(normal: Normal) -> None:
     traces = returns.trace_coefficients(normal(*shape), normal(*shape), trace)
     returns.retrace(values, deltas, traces, ended, gamma)
     returns.discounted_sums(rewards, ended, normal(ENVS), gamma)
-    returns.normalize(0.1 + 0.5 * normal(ROWS))
-    returns.standardize(0.1 + 0.5 * normal(ROWS))
+    for correction in (0, 1):
+        returns.normalize(0.1 + 0.5 * normal(ROWS), correction)
+    rollout = {"rewards": rewards, "terminated": terminated, "ended": ended}
+    for estimator in ("gae", "returns", "dae"):
+        returns.advantages_and_returns(estimator, rollout, values, next_values, gamma, trace)
     returns.explained_variance(0.5 * normal(ROWS), 0.5 * normal(ROWS))
 
 
 def _statistics(normal: Normal) -> None:
     mean, var, count = normal(OBS), torch.rand(OBS) + 0.5, torch.tensor(23.0)
     statistics.combine_moments(mean, var, count, normal(ROWS, OBS))
+    statistics.effective_samples(torch.rand(SAMPLES, BATCH))
     for update in (1, 3, 8):
         statistics.remaining_fraction(update, 10)
     norm = RunningNorm(OBS)
@@ -119,6 +128,11 @@ def _statistics(normal: Normal) -> None:
 
 
 def _categorical(normal: Normal) -> None:
+    choices, old = normal(BATCH, CHOICES), normal(BATCH, CHOICES)
+    taken = categorical.sampled_choices(choices, normal(SAMPLES, BATCH, CHOICES))
+    categorical.categorical_log_prob(choices.expand(SAMPLES, BATCH, CHOICES), taken)
+    categorical.categorical_entropy(choices)
+    categorical.categorical_kl(choices, old)
     atoms = torch.linspace(-2, 2, ATOMS)
     logits = normal(BATCH, ATOMS)
     categorical.expected_value(logits, atoms)
@@ -140,11 +154,11 @@ def _mpo(normal: Normal) -> None:
     mpo.out_of_bounds_scores(actions, torch.tensor([-0.5, -1.0, -0.3]), torch.tensor([0.4, 1.2, 0.9]))
     scores, temperature = normal(SAMPLES, BATCH), torch.tensor(0.7)
     psi = mpo.weights(scores, temperature)
-    for measured in (mpo.weights_kl, mpo.weights_entropy, mpo.effective_samples):
+    for measured in (mpo.weights_kl, mpo.weights_entropy):
         measured(psi)
     mpo.temperature_loss(scores, temperature, torch.tensor(0.1))
-    mpo.mean_loss(psi, actions, mean, log_std)
-    mpo.std_loss(psi, actions, mean, log_std)
+    mpo.weighted_nll(psi, gaussian.gaussian_log_prob(mean, log_std, actions))
+    mpo.mean_over_states(torch.rand(BATCH, ACT))
     mpo.dual_residual(torch.rand(ACT), torch.tensor(0.1), torch.rand(ACT))
 
 
@@ -154,21 +168,16 @@ def _vmpo(normal: Normal) -> None:
     score = vmpo.scores(advantages, restarting, temperature)
     selected = vmpo.top_rows(score, restarting, 6)
     counted = (normal(ROWS) > 0) * (0.5 + torch.rand(ROWS))
+    counted[score.argmax()] = 0
     weights, log_total = vmpo.log_partition(score, counted, importance)
     vmpo.temperature_loss(temperature, log_total, counted, torch.tensor(0.1))
     vmpo.weights_kl(weights, score, log_total, counted)
-    vmpo.effective_sample_size(weights)
     vmpo.centered(weights, restarting, importance)
     vmpo.weighted_nll(weights, normal(ROWS))
-    mean, log_std = normal(ROWS, ACT), 0.3 * normal(ROWS, ACT)
-    old = {"old_means": normal(ROWS, ACT), "old_log_stds": 0.3 * normal(ROWS, ACT)}
-    kls, _ = vmpo.constraints(mean, log_std, old, selected, selected.sum())
-    alphas, bounds = torch.rand(2) + 0.5, torch.tensor([0.02, 0.03])
-    vmpo.constraint_loss(alphas, kls, bounds)
-    vmpo.penalized(normal(1)[0], alphas, kls)
-    vmpo.value_loss(normal(ROWS), normal(ROWS))
+    vmpo.trust_region_kls({"mean": torch.rand(ROWS, ACT), "std": torch.rand(ROWS, ACT)}, selected, selected.sum())
+    vmpo.policy_loss(normal(1)[0], torch.rand(2))
     for share, rows in ((0.5, 17), (0.29, 100), ((29 - 8e-10) / 100, 100)):
-        selection_size(share, rows)
+        vmpo.selection_size(share, rows)
 
 
 def _ppo(normal: Normal) -> None:
@@ -176,9 +185,12 @@ def _ppo(normal: Normal) -> None:
     ratio_log = ppo.log_ratio(0.4 * normal(ROWS), 0.4 * normal(ROWS))
     ratio = torch.exp(ratio_log)
     ppo.clipped_surrogate(ratio, normal(ROWS), clip_ratio)
-    ppo.value_loss(normal(ROWS), normal(ROWS))
+    returns.value_loss(normal(ROWS), normal(ROWS))
     old_values = normal(ROWS)
-    ppo.clipped_value_loss(old_values + 0.3 * normal(ROWS), old_values, normal(ROWS), clip_ratio)
+    row = torch.arange(ROWS)
+    change = torch.where(row % 2 > 0, 0.5, 0.1) * torch.where(row % 4 > 1, 1.0, -1.0)  # no kink near any row
+    targets = old_values + torch.where(row % 3 > 0, 2.0, -2.0) + 0.1 * normal(ROWS)
+    ppo.clipped_value_loss(old_values + change, old_values, targets, clip_ratio)
     ppo.approximate_kl(ratio, ratio_log)
     ppo.clip_fraction(ratio, clip_ratio)
 
@@ -241,5 +253,5 @@ def _ppo_agents(normal: Normal, seed: int) -> None:
     shape = {"policy_layer_sizes": (8,), "critic_layer_sizes": (9,), "num_envs": ENVS, "rollout_steps": STEPS}
     for estimator in ("gae", "returns"):
         settings = {"minibatch_size": 22, "update_epochs": 2, "ent_coef": 0.1, "advantage_estimator": estimator}
-        agent = PPOAgent(OBS, ACT, PPOConfig.from_dict({**shape, **settings}), seed=seed)
+        agent = PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**shape, **settings}), seed=seed)
         agent.update(_rollout(normal), remaining=0.7)

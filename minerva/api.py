@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from minerva.compute.ranks import SINGLE, Ranks
-from minerva.config import Config
+from minerva.config import TENSOR, Config
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import EngineName, engine_like, make_engine
 from minerva.envs.ids import EnvLike, env_name
@@ -19,7 +19,7 @@ from minerva.policy import load_policy
 from minerva.presets import preset_for
 from minerva.runs.folder import new_folder_name
 from minerva.runs.settings import Result
-from minerva.trainers.registry import agent_class, config_class, trainer_class
+from minerva.trainers.registry import config_class, trainer_class
 
 logger = logging.getLogger("minerva")
 
@@ -95,7 +95,7 @@ def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[
     listed = {
         name: value
         for name, value in hyperparameters.items()
-        if name in agent_class(algo).INPUTS and isinstance(value, (list, tuple))
+        if name in kind.fields_with(TENSOR) and isinstance(value, (list, tuple))
     }
     for name, values in listed.items():
         if len(values) != count:
@@ -119,7 +119,7 @@ def make_population(
     trainers = []
     for seed, config in zip(seeds, configs, strict=True):
         envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))
-        trainers.append(trainer_class(algo)(env, seed, device, engine=envs, **config.to_dict()))
+        trainers.append(trainer_class(algo)(env, seed, device, engine=envs, config=config))
         if init_from is not None:
             trainers[-1].init_from(init_from)
     return Population(trainers)
@@ -147,7 +147,7 @@ def make_trainer(
     ranks: Ranks = SINGLE,
 ) -> Any:
     """A trainer from a whole config object, in one of the `ranks` that learn as one."""
-    trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, **config.to_dict())
+    trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, config=config)
     if init_from is not None:
         trainer.init_from(init_from)
     return trainer

@@ -1,16 +1,17 @@
-"""What all config classes share: checked types and ranges, and messages that name the fix.
+"""What all config classes share: checked types and ranges, roles, and messages that name the fix.
 
-A field's range stands beside its type, `Annotated[float, Within("(0, 1]")]`, so that the check, the
-error message and the documentation read the same text.
+A field's range and its roles stand beside its type, `Annotated[float, Within("(0, 1]"), TENSOR]`, so that the check,
+the error message, the documentation and the code that asks for a role read the same text.
 """
 
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from minerva.errors import ConfigError
 
@@ -34,6 +35,21 @@ FRACTION = Within("[0, 1]")
 AT_LEAST_ONE = Within("[1, inf)")
 FINITE = Within("(-inf, inf)")
 
+
+@dataclass(frozen=True)
+class Role:
+    """What a field is for, beside what its value may be."""
+
+    name: str
+
+
+TENSOR = Role("tensor")
+"""An input of the update as a tensor: agents that are trained together may differ in it."""
+LOOP = Role("loop")
+"""A setting of the trainer's loop, which means nothing to an agent made by hand."""
+DIVIDED = Role("divided")
+"""Split evenly across the ranks that learn as one: a config holds the number of all."""
+
 LayerSizes = tuple[int, ...]
 
 
@@ -47,9 +63,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 @dataclass(frozen=True)
 class Config:
     """Base of the algorithms' configs. Every value is checked when the object is made."""
-
-    DIVIDED: ClassVar[tuple[str, ...]] = ("num_envs",)
-    """What processes that learn as one have a share of each: the config is that of all."""
 
     def __post_init__(self) -> None:
         for field, annotation in self.annotations().items():
@@ -71,6 +84,12 @@ class Config:
         return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
     @classmethod
+    @functools.cache
+    def fields_with(cls, role: Role) -> tuple[str, ...]:
+        """Return the names of the fields that have this role, in the order of the class."""
+        return tuple(name for name, hint in cls.annotations().items() if role in getattr(hint, "__metadata__", ()))
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """A config with these values; an unknown name is refused with the nearest known one."""
         cls.refuse_unknown(values)
@@ -84,16 +103,17 @@ class Config:
                 raise ConfigError(f"{name} is not a setting of {cls.__name__}. {nearest(name, cls.annotations())}")
 
     def share(self, processes: int) -> Self:
-        """The config of one of so many processes."""
+        """Return the config of one of so many ranks."""
         if processes == 1:
             return self
-        for name in self.DIVIDED:
+        divided = self.fields_with(DIVIDED)
+        for name in divided:
             if getattr(self, name) % processes:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)}, and {processes} processes cannot have equal shares of it: "
                     f"give a multiple of {processes}."
                 )
-        return dataclasses.replace(self, **{name: getattr(self, name) // processes for name in self.DIVIDED})
+        return dataclasses.replace(self, **{name: getattr(self, name) // processes for name in divided})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they are written to config.yaml."""

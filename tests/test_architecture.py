@@ -91,14 +91,14 @@ LAYERS = [
     "evaluation",
     "envs.*",
     "networks networks.* utils.*",
-    "data.* presets metrics",
+    "data.* distributions presets metrics",
     "compute.*",
     "config spec",
     "formulas.* errors version",
 ]
 """From the top. A file imports from lower layers, and from its own top folder."""
 
-IN_AN_ALGORITHM = ["trainer", "agent", "*", "losses", "config"]
+IN_AN_ALGORITHM = ["trainer", "agent", "*", "config", "losses"]
 """The same within the folder of an algorithm."""
 
 

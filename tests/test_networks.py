@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from minerva.errors import ConfigError
-from minerva.networks import ActorCritic, LayerNormMLP, SmallInitLinear, orthogonal_linear
+from minerva.networks.encoders import LayerNormMLP, SmallInitLinear, orthogonal_linear
+from minerva.networks.policies import ActorCritic
 from minerva.trainers.ppo.trainer import Agent
 
 OBS, ACT = 5, 3

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from minerva.api import each_config, make_population, seed_folders
-from minerva.config import Config, nearest, parse_seeds
+from minerva.config import TENSOR, Config, nearest, parse_seeds
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError
 from minerva.loop.population import Population
 from minerva.runs.settings import Result
-from minerva.trainers.registry import agent_class
+from minerva.trainers.registry import config_class
 
 
 class Seeds:
@@ -72,7 +72,7 @@ class Seeds:
 def _variation(algo: str, text: str) -> tuple[str, list[Any]]:
     """name=value,value,... as a name and its values."""
     name, _, values = text.partition("=")
-    inputs = agent_class(algo).INPUTS
+    inputs = config_class(algo).fields_with(TENSOR)
     if name not in inputs:
         raise ConfigError(f"{name} cannot differ between seeds that are trained together. {nearest(name, inputs)}")
     try:

@@ -1,25 +1,43 @@
 """The optimiser a config names, as a function of tensors."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 import torch
 from torch import Tensor
 
+from minerva.config import FRACTION, Config
 from minerva.formulas.optimizers import adam, sgd
 
 OptimizerType = Literal["adam", "sgd"]
 Moments = dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class OptimizerConfig(Config):
+    """The settings of an optimiser, which the algorithms' configs inherit."""
+
+    # Optimiser
+    optimizer_type: OptimizerType = "adam"
+    """"adam" (eps 1e-5) or "sgd"."""
+    sgd_momentum: Annotated[float, FRACTION] = 0.9
+    """Momentum of "sgd"."""
+
+
 class Optimizer:
-    """`step` is pure: (parameters, gradient, moments, rate) -> (parameters, moments)."""
+    """`step` is pure: (parameters, grads, moments, rate) -> (parameters, moments)."""
+
+    @classmethod
+    def of(cls, config: OptimizerConfig) -> Self:
+        """Return the optimiser that a config names."""
+        return cls(config.optimizer_type, config.sgd_momentum)
 
     def __init__(self, optimizer_type: OptimizerType, sgd_momentum: float) -> None:
         self.type = optimizer_type
         self.momentum = sgd_momentum
 
     def initial_moments(self, parameters: Tensor) -> Moments:
-        """The moments before the first step."""
+        """Return the moments before the first step."""
         # an integer, because float32 stops counting at 2**24 and torch.compile (2.13) loses writes to a float64 scalar
         step = torch.zeros((), dtype=torch.int64, device=parameters.device)
         moments = {"step": step, "first": torch.zeros_like(parameters)}
@@ -28,9 +46,9 @@ class Optimizer:
         return moments
 
     def step(
-        self, parameters: Tensor, gradient: Tensor, moments: Moments, learning_rate: Tensor
+        self, parameters: Tensor, grads: Tensor, moments: Moments, learning_rate: Tensor
     ) -> tuple[Tensor, Moments]:
-        """Parameters and moments one step on."""
+        """Return parameters and moments one step on."""
         if self.type == "adam":
-            return adam(parameters, gradient, moments, learning_rate)
-        return sgd(parameters, gradient, moments, learning_rate, self.momentum)
+            return adam(parameters, grads, moments, learning_rate)
+        return sgd(parameters, grads, moments, learning_rate, self.momentum)

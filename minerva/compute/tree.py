@@ -64,6 +64,7 @@ def detached(tree: Tree) -> Tree:
     return {key: detached(value) if isinstance(value, dict) else value.detach() for key, value in tree.items()}
 
 
-def take(batch: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
-    """Return the rows `index` of every tensor."""
-    return {key: value[index] for key, value in batch.items()}
+def take(batch: Tree, index: Tensor) -> Tree:
+    """Return the rows of `index` of every tensor."""
+    taken: Tree = mapped(lambda rows: rows[index], batch)
+    return taken

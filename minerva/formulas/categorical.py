@@ -1,6 +1,7 @@
-"""Values as distributions over fixed atoms. Shapes: A atoms, evenly spaced; B rows; leading axes are free.
+"""Categorical distributions: of actions over choices, and of values over fixed atoms.
 
-Atoms z_k span [-range, range] with distance Delta; a target beyond them is moved to the nearest.
+Shapes: C choices; A atoms, evenly spaced; B rows; leading axes are free. Atoms z_k span [-range, range] with distance
+Delta; a target beyond them is moved to the nearest.
 """
 
 import math
@@ -8,8 +9,48 @@ import math
 import torch
 from torch import Tensor
 
-SPREAD = 0.75
-"""HL-Gauss's width in atoms, as Farebrother et al. (2024) recommend."""
+HISTOGRAM_STD = 0.75
+"""HL-Gauss's standard deviation in atoms, as Farebrother et al. (2024) recommend."""
+
+
+# --- actions ----------------------------------------------------------------------------------------------------
+
+
+def sampled_choices(logits: Tensor, noise: Tensor) -> Tensor:
+    """Choices from standard Gumbel noise, of which a state may have many.  [B, C], [..., B, C] -> [..., B]"""
+    # LaTeX: x_c = \ell_c + \xi_c
+    perturbed = logits + noise
+    return perturbed.argmax(-1)
+
+
+def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
+    """Log-probability of each choice.  [..., C], [...] -> [...]"""
+    # LaTeX: \log\bar{Z} = \log \sum_c \exp(\ell_c)
+    log_total = torch.logsumexp(logits, -1)
+    chosen = torch.take_along_dim(logits, choices.unsqueeze(-1), -1).squeeze(-1)
+    # LaTeX: \log\pi(a|s) = \ell_a - \log\bar{Z}
+    log_prob = chosen - log_total
+    return log_prob
+
+
+def categorical_entropy(logits: Tensor) -> Tensor:
+    """Entropy of each distribution.  [..., C] -> [...]"""
+    log_probabilities = torch.log_softmax(logits, -1)
+    # LaTeX: \mathcal{H} = -\sum_c \exp(\log p_c) \log p_c
+    entropy = -(torch.exp(log_probabilities) * log_probabilities).sum(-1)
+    return entropy
+
+
+def categorical_kl(logits: Tensor, old_logits: Tensor) -> Tensor:
+    """KL(old || new).  [..., C], [..., C] -> [...]"""
+    log_probabilities = torch.log_softmax(logits, -1)
+    old_log_probabilities = torch.log_softmax(old_logits, -1)
+    # LaTeX: D = \sum_c \exp(\log p'_c) (\log p'_c - \log p_c)
+    kl = (torch.exp(old_log_probabilities) * (old_log_probabilities - log_probabilities)).sum(-1)
+    return kl
+
+
+# --- values -----------------------------------------------------------------------------------------------------
 
 
 def expected_value(logits: Tensor, atoms: Tensor) -> Tensor:
@@ -45,7 +86,7 @@ def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
     # LaTeX: x_b = \operatorname{clip}(y_b, z_{min}, z_{max})
     inside = torch.clamp(targets, atoms[0], atoms[-1])
     # LaTeX: F_{b,k} = \frac{1}{2} (1 + \operatorname{erf}(\frac{u_k - x_b}{\sqrt{2} \varsigma \Delta}))
-    below = 0.5 * (1 + torch.erf((edges - inside.unsqueeze(-1)) / (math.sqrt(2) * SPREAD * spacing)))
+    below = 0.5 * (1 + torch.erf((edges - inside.unsqueeze(-1)) / (math.sqrt(2) * HISTOGRAM_STD * spacing)))
     # LaTeX: f_{b,k} = F_{b,k+1} - F_{b,k}
     mass = below[..., 1:] - below[..., :-1]
     # LaTeX: m_{b,k} = \frac{f_{b,k}}{\sum_l f_{b,l}}

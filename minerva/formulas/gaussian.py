@@ -45,7 +45,7 @@ def gaussian_kl_mean(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Ten
 
 
 def gaussian_kl_std(log_std: Tensor, old_log_std: Tensor) -> Tensor:
-    """KL(old || new) of Gaussians that differ in their spreads alone, per dimension.  [..., D] -> [..., D]"""
+    """KL(old || new) of Gaussians that differ in their stds alone, per dimension.  [..., D] -> [..., D]"""
     # LaTeX: \ell_j = \log\sigma_j - \log\sigma'_j
     log_ratio = log_std - old_log_std
     # expm1, because a bound is often 1e-6: there exp(x) - 1 has lost the digits that count in single precision
@@ -57,8 +57,8 @@ def gaussian_kl_std(log_std: Tensor, old_log_std: Tensor) -> Tensor:
 def tanh_log_det(raw: Tensor) -> Tensor:
     """log(1 - tanh(x)^2), exact also where tanh(x) rounds to 1.  [...] -> [...]"""
     # LaTeX: \log(1 - \tanh^2 x) = 2 (\log 2 - x - \operatorname{softplus}(-2 x))
-    log_slope = 2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
-    return log_slope
+    log_det = 2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
+    return log_det
 
 
 def squashed(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 def squash_log_det(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Log-volume that `squashed` stretches by at a sample: what its log-density loses.  [..., D] -> [...]"""
-    log_slope = tanh_log_det(raw)
+    log_det = tanh_log_det(raw)
     # LaTeX: \log|\frac{da}{du}| = \sum_j (\log(1 - \tanh^2 u_j) + \log(\frac{1}{2} (a_j^{high} - a_j^{low})))
-    log_volume = (log_slope + torch.log(0.5 * (high - low))).sum(-1)
+    log_volume = (log_det + torch.log(0.5 * (high - low))).sum(-1)
     return log_volume

@@ -1,7 +1,6 @@
-"""Lagrange multipliers and the temperature's dual: the constrained optimisation that MPO and V-MPO share.
+"""Dual variables: temperatures and multipliers are kept as unconstrained numbers and made positive where they are used.
 
-A multiplier is kept as an unconstrained number and made positive where it is used. Shapes: B states, N actions
-sampled in each, D action dimensions.
+What the multipliers do is in `trust_region`.
 """
 
 import math
@@ -46,32 +45,6 @@ def floored(parameter: Tensor) -> Tensor:
     # LaTeX: \tilde\eta' = \max(\tilde\eta, -18)
     kept = torch.clamp(parameter, min=FLOOR)
     return kept
-
-
-def penalty(multipliers: Tensor, kls: Tensor) -> Tensor:
-    """What the constraints cost the policy; it does not learn through the multipliers.  [D], [D] -> []"""
-    # LaTeX: \mathcal{L}_{KL} = \sum_j \operatorname{sg}(\alpha_j) D_j
-    cost = (multipliers.detach() * kls).sum()
-    return cost
-
-
-def multiplier_loss(multipliers: Tensor, kls: Tensor, bound: Tensor) -> Tensor:
-    """Its gradient raises a multiplier whose KL is over the bound and lowers one that is under.  [D], [D], [] -> []"""
-    # LaTeX: \mathcal{L}_\alpha = \sum_j \alpha_j (\epsilon - \operatorname{sg}(D_j))
-    loss = (multipliers * (bound - kls.detach())).sum()
-    return loss
-
-
-def scaled_multipliers(multipliers: Tensor, kls: Tensor, bounds: Tensor, rate: Tensor) -> Tensor:
-    """Multipliers raised by a factor while their KL is over its bound and lowered while it is under.  [D] each
-
-    Where a multiplier has fallen far, or its bound is small, a gradient step hardly moves it; a factor always does.
-    """
-    # LaTeX: v_j = \operatorname{clip}(\frac{D_j}{\epsilon_j} - 1, -1, 1)
-    violations = torch.clamp(kls / bounds - 1, -1, 1)
-    # LaTeX: \alpha_j = \operatorname{clip}(\alpha'_j \exp(\beta_\alpha v_j), 10^{-6}, 10^6)
-    scaled = torch.clamp(multipliers * torch.exp(rate * violations), LOWEST, HIGHEST)
-    return scaled
 
 
 def solved_temperature(kl: Callable[[Tensor], Tensor], bound: Tensor) -> Tensor:

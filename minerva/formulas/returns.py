@@ -1,4 +1,6 @@
-"""Returns and advantages along time. Shapes: T steps of E environments, [T, E] unless it says otherwise.
+"""Returns, advantages and the loss of a value network.
+
+Shapes: T steps of E environments, [T, E] unless it says otherwise.
 
 `terminated` marks e_t: the episode really ended and nothing follows. `ended` marks d_t: it ended or was cut by
 a time limit, so the next row belongs to another episode. `next_values` are those of the true next observation,
@@ -34,13 +36,40 @@ def discounted_returns(
 ) -> Tensor:
     """Discounted return to the end of the rollout, bootstrapped there and wherever a time limit cut."""
     returns = []
-    following = next_values[-1]
+    next_return = next_values[-1]
     steps = (rewards.flip(0), next_values.flip(0), terminated.flip(0), ended.flip(0))
     for reward, next_value, end, done in zip(*steps, strict=True):
         # LaTeX: G_t = r_t + \gamma ((1 - d_t) G_{t+1} + d_t (1 - e_t) V(s_{t+1}))
-        following = reward + gamma * ((1 - done) * following + done * (1 - end) * next_value)
-        returns.append(following)
+        next_return = reward + gamma * ((1 - done) * next_return + done * (1 - end) * next_value)
+        returns.append(next_return)
     return torch.stack(returns).flip(0)
+
+
+def advantages_and_returns(
+    estimator: str,
+    rollout: dict[str, Tensor],
+    values: Tensor,
+    next_values: Tensor,
+    gamma: Tensor,
+    gae_lambda: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns of a rollout's `rewards`, `terminated` and `ended`, by one of three estimators.
+
+    "returns": the bootstrapped discounted return minus the value. "gae": generalised advantage estimates. "dae": the
+    one-step temporal difference.
+    """
+    rewards, terminated, ended = rollout["rewards"], rollout["terminated"], rollout["ended"]
+    if estimator == "returns":
+        returns = discounted_returns(rewards, next_values, terminated, ended, gamma)
+        # LaTeX: A_t = G_t - V(s_t)
+        advantages = returns - values
+        return advantages, returns
+    advantages = td_errors(rewards, values, next_values, terminated, gamma)
+    if estimator == "gae":
+        advantages = gae(advantages, ended, gamma, gae_lambda)
+    # LaTeX: G_t = A_t + V(s_t)
+    returns = advantages + values
+    return advantages, returns
 
 
 def n_step_sums(rewards: Tensor, ended: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -111,27 +140,26 @@ def discounted_sums(rewards: Tensor, ended: Tensor, before: Tensor, gamma: Tenso
     return torch.stack(sums), running
 
 
-def normalize(advantages: Tensor) -> Tensor:
-    """Zero mean and unit (unbiased) standard deviation over all rows; a single row becomes zero."""
-    correction = 1 if advantages.numel() > 1 else 0
+def normalize(advantages: Tensor, correction: int) -> Tensor:
+    """Zero mean and unit standard deviation over all rows; a single row becomes zero.
+
+    With `correction` 1 the standard deviation is the unbiased one, with 0 the biased.
+    """
+    correction = min(correction, advantages.numel() - 1)
     # LaTeX: \bar{A} = \mathbb{E}_t[A_t]
     mean = advantages.mean()
-    # LaTeX: \sigma_A = \sqrt{\frac{1}{n - 1} \sum_t (A_t - \bar{A})^2}
+    # LaTeX: \sigma_A = \sqrt{\frac{1}{n - c} \sum_t (A_t - \bar{A})^2}
     std = advantages.std(correction=correction)
     # LaTeX: \hat{A}_t = \frac{A_t - \bar{A}}{\sigma_A + \varepsilon_0}
     normalized = (advantages - mean) / (std + EPS_0)
     return normalized
 
 
-def standardize(advantages: Tensor) -> Tensor:
-    """Zero mean and unit (biased) standard deviation over all rows, as V-MPO uses them."""
-    # LaTeX: \bar{A} = \mathbb{E}_t[A_t]
-    mean = advantages.mean()
-    # LaTeX: \sigma_A = \sqrt{\mathbb{E}_t[(A_t - \bar{A})^2]}
-    std = torch.sqrt(((advantages - mean) ** 2).mean())
-    # LaTeX: \hat{A}_t = \frac{A_t - \bar{A}}{\sigma_A + \varepsilon_0}
-    standardized = (advantages - mean) / (std + EPS_0)
-    return standardized
+def value_loss(values: Tensor, returns: Tensor) -> Tensor:
+    """Half the mean squared error of a value network, over all rows.  [n], [n] -> []"""
+    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]
+    loss = 0.5 * ((values - returns) ** 2).mean()
+    return loss
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Running statistics and schedules."""
+"""Running statistics, the size of weighted samples, and schedules."""
 
 from torch import Tensor
 
@@ -28,3 +28,10 @@ def remaining_fraction(update: int, updates: int) -> float:
     # LaTeX: f_u = 1 - \frac{u - 1}{U}
     fraction = 1 - (update - 1) / updates
     return fraction
+
+
+def effective_samples(weights: Tensor) -> Tensor:
+    """How many equally weighted samples would be as noisy, along the first axis.  [N, ...] -> [...]"""
+    # LaTeX: n_{eff} = \frac{1}{\sum_i \psi_i^2}
+    samples = 1 / (weights**2).sum(0)
+    return samples

@@ -9,9 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compute.cuda_graph import InPlace
+from minerva.compute.flat import FlatParameters
+from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.seeding import generator, seeded
 from minerva.compute.tree import Tree
+from minerva.config import LOOP, TENSOR, Config
+from minerva.distributions import Distribution
+from minerva.errors import ConfigError
 from minerva.metrics import Metric
+from minerva.networks.bounds import Bound
+from minerva.networks.policies import FunctionalPolicy
+from minerva.spec import ActionSpec, ObservationSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = dict[str, Tensor]
@@ -21,17 +31,27 @@ Rows = dict[str, Tensor]
 class Agent(ABC):
     """Acts and learns. `state` holds all that learning changes; the modules' parameters are views of it.
 
-    An update is `updated(state, data, noise, hyper) -> (state, metrics)`, a loop around the methods named in
+    Names follow `sort` and `sorted`: methods that take a `state` (`acted`, `evaluated`, `improved`, `updated`) are
+    pure functions of tensors and return what is new; `act`, `learn`, `update` and `load_state_dict` use or change
+    the agent's own state.
+
+    `updated(state, data, noise, hyper) -> (state, metrics)` is a whole update, a loop around the methods named in
     `VMAPPED_METHODS`. Those are functions of one agent's tensors and can be compiled, or mapped over many agents'
-    stacked tensors; the loop itself takes both as they come.
+    stacked tensors; the loop itself takes both as they come. `learn(data)` draws the noise, calls it and keeps the
+    state; `update(batch)` does so for what a caller hands over under the public names. Each agent's docstring draws the
+    tree of its `state` and names the keys of its `data`.
     """
 
+    CONFIG: ClassVar[type[Config]]
+    """The class of its config."""
+    LAYER_SIZES: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes")
+    """Fields of the config that may be given in this order after the device."""
+    BY_HAND: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of an agent that is made by hand, where they differ from the config's."""
     VMAPPED_METHODS: ClassVar[tuple[str, ...]]
-    """Methods that are mapped over the agents of a stack."""
+    """Methods that are mapped over the agents of a stack; `improved.m_step` is the method of a part."""
     COMPILED_METHODS: ClassVar[tuple[str, ...]]
     """Those of them that are worth compiling each."""
-    INPUTS: ClassVar[tuple[str, ...]]
-    """Fields of the config that an update takes as numbers: the agents of a stack may differ in them."""
     METRICS: ClassVar[Sequence[Metric]]
     """What an update reports."""
     ACTING_STATE: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
@@ -40,11 +60,78 @@ class Agent(ABC):
     """Whether the update has no long loop, so that it is compiled as a whole."""
 
     config: Any
-    device: torch.device
-    generator: torch.Generator
     state: Tree
-    ranks: Ranks = SINGLE
-    """Those it learns with. What it owns is the same in all of them."""
+    policy_function: FunctionalPolicy
+    """The network that acts, as a function of its parameters."""
+
+    def __init__(
+        self,
+        obs_dim: int | ObservationSpec,
+        act_dim: int | ActionSpec,
+        action_low: Bound | None = None,
+        action_high: Bound | None = None,
+        device: str | torch.device = "cpu",
+        *layer_sizes: Sequence[int],
+        seed: int = 0,
+        ranks: Ranks = SINGLE,
+        config: Config | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        """Make an agent from a `config`, which is used as it is, or from `hyperparameters`, its fields.
+
+        Bounds that are not given are -1 and 1. `layer_sizes` are the widths of the networks' hidden layers. `ranks`
+        learn as one: what the agent owns is the same in all of them.
+        """
+        self.config = self._config_by_hand(layer_sizes, hyperparameters) if config is None else config
+        if config is not None and (layer_sizes or hyperparameters):
+            raise ConfigError(f"{self.CONFIG.__name__} is given as config: give no other hyperparameters beside it.")
+        self.device, self.ranks = torch.device(device), ranks
+        self.generator = generator(seed, "agent", self.device)
+        self.optimizer = Optimizer.of(self.config)
+        with seeded(seed, "networks"):
+            self._make(ObservationSpec.of(obs_dim).size, _action_size(act_dim), action_low, action_high)
+        self.state = self._initial_state()
+
+    @classmethod
+    def from_config(
+        cls,
+        obs_dim: int | ObservationSpec,
+        act_dim: int | ActionSpec,
+        config: Config,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        ranks: Ranks = SINGLE,
+    ) -> Self:
+        """Make an agent of any algorithm as trainers and `load_policy` do: its actions live in [-1, 1]."""
+        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config)
+
+    @classmethod
+    def _config_by_hand(cls, layer_sizes: Sequence[Sequence[int]], hyperparameters: Mapping[str, Any]) -> Config:
+        trainer = cls.CONFIG.__name__.replace("Config", "Trainer")
+        for name in cls.CONFIG.fields_with(LOOP):
+            if name in hyperparameters:
+                raise ConfigError(f"{name} is a setting of {trainer} and means nothing to an agent: leave it out.")
+        sizes = dict(zip(cls.LAYER_SIZES, layer_sizes, strict=False))
+        return cls.CONFIG.from_dict({**cls.BY_HAND, **sizes, **hyperparameters})
+
+    @abstractmethod
+    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
+        """Make the networks and the parts of the update from the config."""
+
+    @abstractmethod
+    def _initial_state(self) -> Tree:
+        """Return the state before the first update."""
+
+    @property
+    def flat(self) -> FlatParameters:
+        """The parameters of the network that acts, as one vector."""
+        return self.policy_function.flat
+
+    @property
+    def distribution(self) -> Distribution:
+        """The distribution of the policy's actions."""
+        return self.policy_function.distribution
 
     @abstractmethod
     def move(self, state: Tree) -> None:
@@ -52,7 +139,7 @@ class Agent(ABC):
 
     @abstractmethod
     def state_dict(self) -> Tree:
-        """Everything the agent needs to go on as if nothing had happened."""
+        """Return everything the agent needs to go on as if nothing had happened."""
 
     @abstractmethod
     def load_state_dict(self, state: Tree) -> None:
@@ -66,62 +153,84 @@ class Agent(ABC):
 
     @abstractmethod
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """`actions` as drawn, which learning uses, `executed` in [-1, 1], and what else learning wants to know."""
+        """Return `actions_raw` as drawn, `actions_executed` within the bounds, and what else learning wants to know."""
 
-    @abstractmethod
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
-        """The noise of actions for observations of this shape without its last axis.  [..., D]"""
+        """Draw the noise of actions for observations of this shape without its last axis.  -> [..., noise size]"""
+        return self.distribution.draw_noise(shape, self.generator, self.flat.vector.dtype)
 
     def draw_own_actions(self, shape: tuple[int, ...]) -> Tensor:
-        """The same for environments [..., E] of this process: its part of what is drawn for those of all."""
+        """Draw the action noise of all ranks' environments and return this rank's slice.  [..., E]"""
         *before, envs = shape
         return self.ranks.local_shard(self.draw_actions((*before, envs * self.ranks.count)), -2)
 
     @abstractmethod
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
-        """Actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        """Return actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
 
     # --- learning -------------------------------------------------------------------------------------------
 
+    def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
+        """Learn from what the loop hands over, a rollout or a prepared batch, and return the metrics.
+
+        `remaining` falls from 1 to 0 over a run whose rates are annealed. `noise` None: drawn by `draw_update`.
+        """
+        noise = self.draw_update(data) if noise is None else noise
+        metrics = InPlace(self.updated, self.state, "off")(data, noise, self.hyper(remaining))
+        return self.reported(metrics_to_host(metrics, self.ranks, self.METRICS)[0])
+
     @abstractmethod
     def updated(self, state: Tree, data: Rows, noise: Any, hyper: Rows) -> tuple[Tree, Rows]:
-        """The state after learning from `data`, and metrics."""
+        """Return the state after learning from `data`, and metrics."""
 
     @abstractmethod
     def draw_update(self, data: Rows) -> Any:
-        """The noise of one update on `data`: a tree of tensors."""
+        """Draw the noise of one update on `data`: a tree of tensors."""
 
     def draw_orders(self, *shape: int) -> Tensor:
-        """Random orders of this process's rows, of which there are as many as the last axis is long.  [..., rows]"""
+        """Draw random orders of this rank's rows, of which there are as many as the last axis is long.  [..., rows]"""
         *before, rows = shape
         drawn = torch.rand((*before, self.ranks.count * rows), generator=self.generator, device=self.device)
         return self.ranks.local_shard(drawn, -1).argsort(-1)
 
-    @abstractmethod
     def hyper(self, remaining: float = 1.0) -> Rows:
-        """The numbers an update uses, as tensors: a captured graph and stacked agents can vary them.
+        """Return the config's TENSOR fields as tensors: a captured graph and stacked agents can vary them.
 
         `remaining` falls from 1 to 0 over a run whose rates are annealed.
         """
+        fields = {name: getattr(self.config, name) for name in self.config.fields_with(TENSOR)}
+        return as_tensors({**fields, **self._derived_numbers(remaining)}, self.flat.vector)
+
+    @abstractmethod
+    def _derived_numbers(self, remaining: float) -> dict[str, Any]:
+        """Return the numbers of an update that are not a field's value as it stands."""
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
-        """An update's metrics as they are logged."""
+        """Return an update's metrics as they are logged."""
         return metrics
 
     def weights(self) -> Tree:
-        """What another agent of the same config needs to act as this one does."""
+        """Return what another agent of the same config needs to act as this one does."""
         return {name: part for name, part in self.state.items() if name in self.ACTING_STATE}
 
     def calls(self, piece: str) -> int:
-        """How often an update calls a piece."""
+        """Return how often an update calls a piece."""
         return 1
 
     def lifted(self, lift: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
-        """The same agent with `lift(name, piece)` in the place of each piece."""
+        """Return a copy with `lift(name, piece)` in the place of each piece named in `VMAPPED_METHODS`."""
         other = copy.copy(self)
         for name in self.VMAPPED_METHODS:
-            setattr(other, name, lift(name, getattr(self, name)))
+            part, _, method = name.rpartition(".")
+            mine, theirs = (getattr(agent, part) if part else agent for agent in (self, other))
+            if mine is theirs:
+                theirs = copy.copy(mine)
+                setattr(other, part, theirs)
+            setattr(theirs, method, lift(name, getattr(mine, method)))
         return other
+
+    def _tensor(self, values: Array | Tensor) -> Tensor:
+        return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)
 
 
 class OffPolicyAgent(Agent):
@@ -132,15 +241,26 @@ class OffPolicyAgent(Agent):
 
     @abstractmethod
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
-        """Actions at random, for observations of this shape without its last axis; as `acted` gives them."""
+        """Draw actions uniformly, for observations of this shape without its last axis; keys as those of `acted`."""
 
     @abstractmethod
     def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
-        """A batch from the replay as `updated` takes it."""
+        """Return a batch from the replay as `updated` takes it."""
+
+
+def _action_size(actions: int | ActionSpec) -> int:
+    """Return how many numbers an action has; the agents' policies are continuous."""
+    if not isinstance(actions, ActionSpec):
+        return actions
+    if actions.kind != "continuous":
+        raise ConfigError(
+            f"The actions are {actions.kind}: this agent's policy is a Gaussian and needs continuous ones."
+        )
+    return actions.size
 
 
 def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> Rows:
-    """Numbers and lists of numbers as tensors of one dtype, sent to the device together."""
+    """Return numbers and lists of numbers as tensors of one dtype, sent to the device together."""
     lists = {name: list(value) if isinstance(value, Sequence) else [value] for name, value in numbers.items()}
     packed = torch.tensor([number for part in lists.values() for number in part], dtype=like.dtype, device=like.device)
     parts = packed.split([len(part) for part in lists.values()])
@@ -151,7 +271,7 @@ def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> 
 
 
 def metrics_to_host(metrics: Rows, ranks: Ranks = SINGLE, declared: Iterable[Metric] = ()) -> list[dict[str, float]]:
-    """Metrics as numbers, in one transfer: those of an agent over all processes, or of each agent of a stack."""
+    """Return metrics as numbers, in one transfer: of an agent over all ranks, or of each agent of a stack."""
     columns = torch.stack([value.detach().to(torch.float64) for value in metrics.values()]).unsqueeze(-1)
     if ranks.count > 1:
         columns = _over_ranks(list(metrics), torch.stack([of for (of,) in ranks.each(columns)]), declared)

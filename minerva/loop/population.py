@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from minerva.config import TENSOR
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.loop.trainer import Trainer
@@ -126,9 +127,9 @@ def _check_alike(first: Trainer, other: Trainer) -> None:
     """Refuse trainers that cannot learn as one."""
     mine, theirs = first.config.to_dict(), other.config.to_dict()
     for name, value in mine.items():
-        inputs = name in first.agent.INPUTS and (value is None) == (theirs[name] is None)
+        inputs = name in first.config.fields_with(TENSOR) and (value is None) == (theirs[name] is None)
         if theirs[name] != value and not (inputs and bool(value) == bool(theirs[name])):
             raise ConfigError(
                 f"{name} is {value} for one seed and {theirs[name]} for another: seeds that are trained together may "
-                f"differ in {', '.join(first.agent.INPUTS)} alone. Train these apart."
+                f"differ in {', '.join(first.config.fields_with(TENSOR))} alone. Train these apart."
             )

@@ -195,7 +195,7 @@ def compare_compiled_with_eager(updates: int) -> None:
     """Two PPO agents of one seed, one of them compiled, learn from the same rollouts: 50 minibatches an update."""
     steps = 160
     config = PPOConfig(rollout_steps=steps, minibatch_size=32, target_kl=None, critic_layer_sizes=(16,))
-    plain, fast = (PPOAgent(4, 2, config) for _ in range(2))
+    plain, fast = (PPOAgent(4, 2, config=config) for _ in range(2))
     stack = Stack([fast], "auto", PAYS_FROM)
     source = torch.Generator().manual_seed(0)
     for _ in range(updates):

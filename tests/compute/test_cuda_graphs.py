@@ -32,7 +32,7 @@ MPO = {
     "init_log_alpha_stddev": 10.0,
 }
 AGENTS: dict[str, Callable[[int], Agent]] = {
-    "ppo": lambda seed: PPOAgent(OBS, ACT, PPOConfig.from_dict(PPO), seed=seed, device="cuda"),
+    "ppo": lambda seed: PPOAgent(OBS, ACT, config=PPOConfig.from_dict(PPO), seed=seed, device="cuda"),
     "vmpo": lambda seed: VMPOAgent(OBS, ACT, device="cuda", seed=seed, normalize_observations=True, **VMPO),
     "vmpo minibatches": lambda seed: VMPOAgent(OBS, ACT, device="cuda", seed=seed, minibatch_size=24, **VMPO),
     "mpo": lambda seed: MPOAgent(OBS, ACT, device="cuda", seed=seed, **MPO),

@@ -45,7 +45,7 @@ WRITES: dict[str, Any] = {
 @pytest.mark.parametrize("written", WRITES)
 def test_what_a_callback_writes_is_acted_on(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_module, "PAYS_FROM", 1)
-    other = PPOAgent(3, 1, PPOConfig(**NETWORK), seed=1)
+    other = PPOAgent(3, 1, config=PPOConfig(**NETWORK), seed=1)
     with torch.no_grad():
         for parameter in other.network.parameters():
             parameter.zero_()
@@ -68,7 +68,10 @@ def test_what_a_callback_writes_is_acted_on(written: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("written", WRITES)
 def test_what_is_written_between_two_actions_is_seen_once_it_is_looked_for(written: str) -> None:
-    agent, other = PPOAgent(5, 2, PPOConfig(**NETWORK)), PPOAgent(5, 2, PPOConfig(**NETWORK, initial_log_std=-1.0))
+    agent, other = (
+        PPOAgent(5, 2, config=PPOConfig(**NETWORK)),
+        PPOAgent(5, 2, config=PPOConfig(**NETWORK, initial_log_std=-1.0)),
+    )
     quick, plain = Stack([agent], "auto", ENOUGH), Stack([agent], "off", ENOUGH)
     obs, drawn = noise(1, 5), noise(1, 2)
     before = quick.act(obs, drawn)["actions_raw"]
@@ -80,7 +83,7 @@ def test_what_is_written_between_two_actions_is_seen_once_it_is_looked_for(writt
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-@pytest.mark.parametrize("agent", [PPOAgent(5, 2, PPOConfig()), clipped_vmpo()], ids=["ppo", "vmpo"])
+@pytest.mark.parametrize("agent", [PPOAgent(5, 2, config=PPOConfig()), clipped_vmpo()], ids=["ppo", "vmpo"])
 def test_acting_is_that_of_torch_before_and_after_learning(agent: Any, rows: int) -> None:
     quick, plain = Stack([agent], "auto", ENOUGH), Stack([agent], "off", ENOUGH)
     obs, drawn = 3 * noise(rows, 5), 2 * noise(rows, 2)  # some actions have to be clipped
@@ -99,8 +102,8 @@ def test_acting_is_that_of_torch_before_and_after_learning(agent: Any, rows: int
 
 
 def test_agents_of_a_stack_act_as_each_would_alone() -> None:
-    alone = [PPOAgent(5, 2, PPOConfig(), seed=seed) for seed in range(3)]
-    stack = Stack([PPOAgent(5, 2, PPOConfig(), seed=seed) for seed in range(3)], "auto", ENOUGH)
+    alone = [PPOAgent(5, 2, config=PPOConfig(), seed=seed) for seed in range(3)]
+    stack = Stack([PPOAgent(5, 2, config=PPOConfig(), seed=seed) for seed in range(3)], "auto", ENOUGH)
     obs, drawn = 3 * noise(12, 5), 2 * noise(12, 2)
     for _ in range(2):
         found = stack.act(obs, drawn.unflatten(0, (3, 4)))
@@ -117,7 +120,7 @@ def test_agents_of_a_stack_act_as_each_would_alone() -> None:
 
 
 def test_outputs_that_were_handed_out_do_not_change_later() -> None:
-    stack = Stack([PPOAgent(5, 2, PPOConfig())], "auto", ENOUGH)
+    stack = Stack([PPOAgent(5, 2, config=PPOConfig())], "auto", ENOUGH)
     first = stack.act(noise(1, 5), noise(1, 2))
     kept = {name: value.copy() for name, value in first.items()}
     stack.act(noise(1, 5) + 1, noise(1, 2) + 1)
@@ -126,7 +129,7 @@ def test_outputs_that_were_handed_out_do_not_change_later() -> None:
 
 
 def test_few_actions_are_not_worth_tracing() -> None:
-    stack = Stack([PPOAgent(5, 2, PPOConfig(rollout_steps=16, minibatch_size=16))], "auto", 3)
+    stack = Stack([PPOAgent(5, 2, config=PPOConfig(rollout_steps=16, minibatch_size=16))], "auto", 3)
     stack.act(noise(1, 5), noise(1, 2))
     assert not stack._hosts
 
@@ -134,7 +137,7 @@ def test_few_actions_are_not_worth_tracing() -> None:
 @pytest.mark.parametrize(("width", "rows", "here"), [(64, 1, True), (128, 1, False), (64, 64, True), (64, 65, False)])
 def test_what_openblas_would_share_among_threads_is_left_to_torch(width: int, rows: int, here: bool) -> None:
     sizes = (width, width)
-    stack = Stack([PPOAgent(5, 2, PPOConfig(policy_layer_sizes=sizes))], "auto", ENOUGH)
+    stack = Stack([PPOAgent(5, 2, config=PPOConfig(policy_layer_sizes=sizes))], "auto", ENOUGH)
     stack._act = lambda *_: torch.zeros(rows, 4)  # type: ignore[assignment]  # compiling takes a while
     stack._widths = {"actions_raw": 2, "actions_executed": 2}
     stack.act(noise(rows, 5), noise(rows, 2))

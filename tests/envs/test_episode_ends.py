@@ -45,7 +45,7 @@ SCRIPTS = {
 def make_agent(**hyperparameters: Any) -> PPOAgent:
     """An agent whose values differ widely from one observation of a Counter to the next."""
     config = PPOConfig.from_dict({"gamma": GAMMA, "gae_lambda": LAMBDA, **hyperparameters})
-    agent = PPOAgent(3, 1, config, seed=1)
+    agent = PPOAgent(3, 1, config=config, seed=1)
     with torch.no_grad():
         agent.network.critic[-1].weight.mul_(30)  # type: ignore[operator, union-attr]
     return agent

@@ -14,12 +14,11 @@ from minerva.formulas.lagrange import (
     FLOOR,
     LOWEST,
     floored,
-    multiplier_loss,
-    penalty,
     positive,
     solved_temperature,
     unconstrained,
 )
+from minerva.formulas.trust_region import multiplier_loss, penalties
 
 STATES, ACTIONS = 16, 20
 
@@ -49,7 +48,7 @@ def test_at_the_floor_a_multiplier_can_still_rise() -> None:
 
 def test_penalty_weighs_each_dimension_by_its_own_multiplier() -> None:
     multipliers, kls = torch.tensor([2.0, 3.0]), torch.tensor([0.5, 4.0], requires_grad=True)
-    cost = penalty(multipliers, kls)
+    cost = penalties(multipliers, kls).sum()
     (slope,) = torch.autograd.grad(cost, kls)
     assert cost.item() == 13
     assert torch.equal(slope, multipliers)

@@ -176,20 +176,20 @@ def test_discounted_sums_of_two_halves_are_those_of_the_whole() -> None:
 @pytest.mark.parametrize("rows", [2, 3, 64])
 def test_normalized_advantages_have_zero_mean_and_unit_unbiased_std(rows: int) -> None:
     advantages = 5 + 3 * torch.randn(rows, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)
-    found = normalize(advantages).numpy()
+    found = normalize(advantages, correction=1).numpy()
     assert found.mean() == pytest.approx(0, abs=1e-14)
     assert found.std(ddof=1) == pytest.approx(1, abs=1e-7)  # 1e-8 is added to the std
 
 
 @pytest.mark.parametrize("advantages", [[4.0], [2.0, 2.0, 2.0]], ids=["one row", "equal rows"])
 def test_advantages_without_spread_become_zero(advantages: list[float]) -> None:
-    assert not normalize(torch.tensor(advantages)).any()
+    assert not normalize(torch.tensor(advantages), correction=1).any()
 
 
 def test_normalizing_keeps_the_order_and_forgets_shift_and_scale() -> None:
     advantages = torch.randn(64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = normalize(advantages)
-    torch.testing.assert_close(normalize(1000 * advantages - 7), found, rtol=1e-6, atol=1e-7)
+    found = normalize(advantages, correction=1)
+    torch.testing.assert_close(normalize(1000 * advantages - 7, correction=1), found, rtol=1e-6, atol=1e-7)
     assert torch.equal(found.argsort(), advantages.argsort())
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from minerva.formulas.gaussian import squash_log_det, squashed, unsquashed
-from minerva.formulas.lagrange import inverse_positive, positive, scaled_multipliers
-from minerva.formulas.returns import normalize, standardize
+from minerva.formulas.lagrange import inverse_positive, positive
+from minerva.formulas.returns import normalize
+from minerva.formulas.trust_region import scaled_multipliers
 
 LOW, HIGH = torch.tensor([-0.5, -2.0], dtype=torch.float64), torch.tensor([0.75, 1.0], dtype=torch.float64)
 
@@ -50,14 +51,14 @@ def test_squash_log_slope_is_the_log_of_the_jacobians_determinant() -> None:
 
 def test_standardized_advantages_have_the_biased_moments() -> None:
     advantages = 4 + 3 * torch.randn(7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    standardized = standardize(advantages).numpy()
+    standardized = normalize(advantages, correction=0).numpy()
     assert np.mean(standardized) == pytest.approx(0, abs=1e-9)
     assert np.std(standardized) == pytest.approx(1, abs=1e-7)
-    np.testing.assert_allclose(standardized, normalize(advantages) * (7 / 6) ** 0.5, rtol=1e-7)
+    np.testing.assert_allclose(standardized, normalize(advantages, correction=1) * (7 / 6) ** 0.5, rtol=1e-7)
 
 
 def test_advantages_without_spread_are_standardized_to_zero() -> None:
-    assert standardize(torch.full((5,), 2.0)).tolist() == [0.0] * 5
+    assert normalize(torch.full((5,), 2.0), correction=0).tolist() == [0.0] * 5
 
 
 @pytest.mark.parametrize("multiplier", [1e-6, 1e-3, 0.5, 1.0, 30.0, 1e6])

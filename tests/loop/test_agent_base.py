@@ -1,5 +1,6 @@
 """What all agents share: numbers as tensors and back, compiling, and pieces put in the place of others."""
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_metrics_are_fetched_without_their_graph() -> None:
 
 def make_agent(**settings: Any) -> PPOAgent:
     return PPOAgent(
-        3, 2, PPOConfig.from_dict({"rollout_steps": 8, "minibatch_size": 3, "update_epochs": 2, **settings})
+        3, 2, config=PPOConfig.from_dict({"rollout_steps": 8, "minibatch_size": 3, "update_epochs": 2, **settings})
     )
 
 
@@ -84,7 +85,8 @@ def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -
         expected, _ = agent.updated(agent.state, rollout, orders, hyper)
         assert called == []
         found, _ = lifted.updated(agent.state, rollout, orders, hyper)
-    assert called == ["evaluated", *["minibatch_step"] * agent.calls("minibatch_step"), "concluded"]
+    step = "improved.minibatch_step"
+    assert called == ["evaluated", *[step] * agent.calls(step), "finish_update"]
     assert torch.equal(found["parameters"], expected["parameters"])
 
 
@@ -94,5 +96,7 @@ def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -
 def test_what_is_worth_compiling_is_compiled(mode: Any, updates: int, wanted: bool) -> None:
     agent = make_agent()
     functions = Stack([agent], mode, updates)._functions
-    pieces = {name: isinstance(getattr(functions, name), compiled_module._Compiled) for name in agent.VMAPPED_METHODS}
+    pieces = {
+        name: isinstance(attrgetter(name)(functions), compiled_module._Compiled) for name in agent.VMAPPED_METHODS
+    }
     assert pieces == {name: wanted and name in agent.COMPILED_METHODS for name in agent.VMAPPED_METHODS}

@@ -78,7 +78,7 @@ def batch(agent: MPOAgent, rows: Batch) -> Batch:
 
 
 def make_ppo(seed: int, **settings: Any) -> PPOAgent:
-    return PPOAgent(OBS, ACT, PPOConfig.from_dict({**PPO_SIZES, **PPO, **settings}), seed=seed)
+    return PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**PPO_SIZES, **PPO, **settings}), seed=seed)
 
 
 def make_vmpo(seed: int, **settings: Any) -> VMPOAgent:

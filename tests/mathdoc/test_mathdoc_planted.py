@@ -23,7 +23,7 @@ class Planted(NamedTuple):
 
 
 MOMENTS = r"v'_j = \frac{c v_j + n \bar{v}_j + \frac{c n}{c'} \Delta_j^2}{c'}"
-POLICY = r"\mathcal{L}_{\pi,\mu} = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\mathcal{N}(a_{b,i}; \mu_b, \sigma'_b)"
+POLICY = r"\mathcal{L}_\pi = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\pi(a_{b,i}|s_b)"
 DUAL = r"\mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_i \exp(Q_{b,i} / \eta) - \log N)"
 CLIPPED = r"V_{old}(s_t) + \operatorname{clip}(V_\theta(s_t) - V_{old}(s_t), -\epsilon_{clip}, \epsilon_{clip})"
 SWAPPED = r"V_\theta(s_t) + \operatorname{clip}(V_{old}(s_t) - V_\theta(s_t), -\epsilon_{clip}, \epsilon_{clip})"
@@ -40,7 +40,7 @@ WRONG = [
     ),
     Planted(
         "the entropy's sign",
-        "trainers.ppo.agent",
+        "trainers.ppo.improve",
         r"\mathcal{L}_{pg} - c_H \mathcal{H}",
         r"\mathcal{L}_{pg} + c_H \mathcal{H}",
         "it would hold with the other sign at `",
@@ -55,8 +55,8 @@ WRONG = [
     Planted(
         "a missing set",
         "trainers.vmpo.losses",
-        r"D_\mu = \mathbb{E}_{t \in S}[D_{\mu,t}]",
-        r"D_\mu = \mathbb{E}_t[D_{\mu,t}]",
+        r"D = \mathbb{E}_{t \in S}[D_t]",
+        r"D = \mathbb{E}_t[D_t]",
         r"`t \in S`",
     ),
     Planted(
@@ -76,7 +76,7 @@ WRONG = [
     Planted(
         "a biased standard deviation for an unbiased one",
         "formulas.returns",
-        r"\sqrt{\frac{1}{n - 1} \sum_t (A_t - \bar{A})^2}",
+        r"\sqrt{\frac{1}{n - c} \sum_t (A_t - \bar{A})^2}",
         r"\sqrt{\frac{1}{n} \sum_t (A_t - \bar{A})^2}",
         "relative difference",
     ),
@@ -89,9 +89,9 @@ WRONG = [
     ),
     Planted(
         "a missing stop-gradient",
-        "formulas.lagrange",
-        r"\sum_j \operatorname{sg}(\alpha_j) D_j",
-        r"\sum_j \alpha_j D_j",
+        "formulas.trust_region",
+        r"P_j = \operatorname{sg}(\alpha_j) D_j",
+        r"P_j = \alpha_j D_j",
         r"their gradients in `\alpha_j` differ",
     ),
     Planted(
@@ -118,7 +118,7 @@ WRONG = [
     ),
     Planted(
         "a missing half",
-        "trainers.vmpo.losses",
+        "formulas.returns",
         r"\frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]",
         r"\mathbb{E}_t[(V(s_t) - G_t)^2]",
         "a factor 1/2",
@@ -175,8 +175,8 @@ WRONG = [
     Planted(
         "an index left free",
         "trainers.vmpo.losses",
-        r"D_{\sigma,t} = \sum_j D_{\sigma,t,j}",
-        r"D_{\sigma,t} = D_{\sigma,t,j}",
+        r"D_t = \sum_j D_{t,j}",
+        r"D_t = D_{t,j}",
         "the index j is left free",
     ),
     Planted(
@@ -223,8 +223,8 @@ RIGHT = [
     ("formulas.returns", r"c_t = \lambda \min(1, \rho_t)", r"c_t = \min(\lambda, \lambda \rho_t)"),
     (
         "formulas.returns",
-        r"\sqrt{\mathbb{E}_t[(A_t - \bar{A})^2]}",
-        r"\sqrt{\mathbb{E}_t[A_t^2] - \bar{A}^2}",
+        r"\sqrt{\frac{1}{n - c} \sum_t (A_t - \bar{A})^2}",
+        r"\sqrt{\frac{1}{n - c} (\sum_t A_t^2 - n \bar{A}^2)}",
     ),
     (
         "formulas.gaussian",
@@ -244,7 +244,7 @@ RIGHT = [
         r"-\mathbb{E}_t[\min(-\mathcal{L}_t^{(1)}, -\mathcal{L}_t^{(2)})]",
     ),
     (
-        "trainers.vmpo.losses",
+        "formulas.returns",
         r"\frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]",
         r"\mathbb{E}_t[\frac{(G_t - V(s_t))^2}{2}]",
     ),

@@ -71,7 +71,7 @@ def ppo(ranks: Ranks, compile: CompileMode = "off", **settings: Any) -> Result:
     sizes = {"num_envs": ENVS, "rollout_steps": STEPS, "minibatch_size": 20, "update_epochs": 3}
     config = PPOConfig.from_dict({**sizes, "policy_layer_sizes": [8], "critic_layer_sizes": [8], **settings})
     config = config.share(ranks.count)
-    agent = PPOAgent(OBS, ACTIONS, config, seed=3, ranks=ranks)
+    agent = PPOAgent(OBS, ACTIONS, config=config, seed=3, ranks=ranks)
 
     def inputs(update: int) -> tuple[Any, ...]:
         own = {name: ranks.local_shard(rows, 1) for name, rows in rollout(update).items()}
@@ -119,8 +119,10 @@ def vmpo_ties(ranks: Ranks) -> Result:
         batch = {
             "obs": normal(rows, OBS, seed=60 + update),
             "actions_raw": normal(rows, ACTIONS, seed=70 + update),
-            "old_means": 0.1 * normal(rows, ACTIONS, seed=80 + update),
-            "old_log_stds": 0.1 * normal(rows, ACTIONS, seed=90 + update),
+            "old": {
+                "mean": 0.1 * normal(rows, ACTIONS, seed=80 + update),
+                "log_std": 0.1 * normal(rows, ACTIONS, seed=90 + update),
+            },
             "returns": normal(rows, seed=100 + update),
             "advantages": normal(rows, seed=110 + update).round(),
             "restarting_weights": (normal(rows, seed=120 + update) > -1).double(),
@@ -128,7 +130,7 @@ def vmpo_ties(ranks: Ranks) -> Result:
         }
         return mapped(ranks.local_shard, batch), {}, agent.hyper()
 
-    return learned(agent, agent.fitted, inputs)
+    return learned(agent, agent.update_on_batch, inputs)
 
 
 def _vmpo_agent(ranks: Ranks, **settings: Any) -> VMPOAgent:

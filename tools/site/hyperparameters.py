@@ -36,7 +36,8 @@ def settings(config: type[Config]) -> list[Setting]:
         annotation = config.annotations()[field.name]
         default = _shown(field.default)
         found.append(Setting(field.name, groups.get(field.name, ""), symbol, default, meaning, _range(annotation)))
-    return found
+    order = list(groups.values())
+    return sorted(found, key=lambda setting: order.index(setting.group))
 
 
 def hyperparameter_page(algo: str) -> str:
@@ -81,7 +82,17 @@ def _metric_table(algo: str) -> list[str]:
 
 
 def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
-    """The docstring under each field, and the comment above its group."""
+    """The docstring under each field, and the comment above its group; inherited fields come last."""
+    meanings: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for kind in config.__mro__[: config.__mro__.index(Config)]:
+        own_meanings, own_groups = _documented_in(kind)
+        meanings, groups = {**own_meanings, **meanings}, {**groups, **own_groups}
+    return meanings, groups
+
+
+def _documented_in(config: type) -> tuple[dict[str, str], dict[str, str]]:
+    """What one class of a config's line says of its own fields."""
     text = textwrap.dedent(inspect.getsource(config))
     (body,) = [node.body for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     lines = text.splitlines()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_type_hints
 
 from minerva.compute.compiled import MatmulPrecision
 from minerva.envs.engines.registry import EngineName
@@ -107,7 +107,7 @@ def written(algo: str, hyperparameters: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in hyperparameters.items():
         option = name.replace("_", "-")
-        if config_class(algo).annotations()[name] is bool:
+        if get_type_hints(config_class(algo))[name] is bool:
             words.append(f"--{option}" if value else f"--no-{option}")
         else:
             words += [f"--{option}", *map(str, value if isinstance(value, (list, tuple)) else [value])]

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from minerva.config import Config, Within, checked, nearest
+from minerva.config import TENSOR, Config, Within, checked, nearest
 from minerva.errors import ConfigError
-from minerva.trainers.registry import agent_class
+from minerva.trainers.registry import config_class
 
 TIMES = 10.0
 """A positive number is searched from a tenth to ten times of what it is."""
@@ -52,7 +52,7 @@ def space(algo: str, config: Config, wanted: Sequence[str]) -> list[Dimension]:
 
 
 def _numbers(algo: str, values: Mapping[str, Any]) -> list[str]:
-    names = agent_class(algo).INPUTS
+    names = config_class(algo).fields_with(TENSOR)
     return [name for name in names if isinstance(values[name], float) and 0 < values[name] < math.inf]
 
 

@@ -4,16 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from minerva.compute.optim import OptimizerType
-from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
+from minerva.compute.optim import OptimizerConfig
+from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
 from minerva.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class MPOConfig(Config):
+class MPOConfig(OptimizerConfig):
     """Every hyperparameter of MPO with its default."""
-
-    DIVIDED = ("num_envs", "batch_size", "replay_size")
 
     # Networks
     policy_layer_sizes: LayerSizes = (256, 256, 256)
@@ -26,21 +24,21 @@ class MPOConfig(Config):
     """Which policy collects experience."""
 
     # Loop
-    num_envs: Annotated[int, AT_LEAST_ONE] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
     """E: environments stepped together."""
-    replay_size: Annotated[int, AT_LEAST_ONE] = 1_000_000
+    replay_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1_000_000
     """Transitions kept."""
-    batch_size: Annotated[int, AT_LEAST_ONE] = 256
+    batch_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 256
     """B: transitions (or sequences) per update."""
-    update_after: Annotated[int, AT_LEAST_ONE] = 1_000
+    update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 1_000
     """Environment steps before the first update."""
-    warmup: Literal["random", "policy"] = "random"
+    warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
     """How actions are chosen until update_after."""
-    updates_per_step: Annotated[float, POSITIVE] = 0.25
+    updates_per_step: Annotated[float, POSITIVE, LOOP] = 0.25
     """Updates per environment step; the published settings make one per four."""
 
     # Critic
-    gamma: Annotated[float, FRACTION] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
     n_step: Annotated[int, AT_LEAST_ONE] = 1
     """n: steps of reward before the target bootstraps."""
@@ -50,7 +48,7 @@ class MPOConfig(Config):
     """Length of the sequences that Retrace is given; 1 is the one-step target."""
     retrace_mc_actions: Annotated[int, AT_LEAST_ONE] = 8
     """K: actions over which the state value in Retrace is averaged."""
-    retrace_lambda: Annotated[float, FRACTION] = 0.95
+    retrace_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
     """lambda: trace parameter of Retrace."""
     critic: Literal["scalar", "categorical", "hl_gauss"] = "scalar"
     """What it predicts: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
@@ -58,7 +56,7 @@ class MPOConfig(Config):
     """Atoms of the "categorical" and "hl_gauss" critics."""
     critic_range: Annotated[float, POSITIVE] = 150.0
     """Those atoms span minus to plus this; 150 is published for dm_control, 1600 for Gym."""
-    target_networks_update_period: Annotated[int, AT_LEAST_ONE] = 100
+    target_networks_update_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
     """Updates between hard copies of both networks into their targets."""
     bfloat16_targets: bool = False
     """Evaluate the target critic's hidden layers in bfloat16, which is most of an update's work."""
@@ -66,47 +64,44 @@ class MPOConfig(Config):
     # E-step
     action_samples: Annotated[int, AT_LEAST_ONE] = 20
     """N: actions sampled per state."""
-    kl_epsilon: Annotated[float, POSITIVE] = 0.1
+    kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
     """epsilon_eta: bound of the E-step."""
     temperature: Literal["gradient", "solved"] = "gradient"
     """Move the temperature by gradient, or solve its one-dimensional dual in each update."""
     temperature_init: float = 1.0
-    """Initial unconstrained temperature."""
-    temperature_lr: Annotated[float, POSITIVE] = 3e-4
+    """Initial unconstrained temperature: 1 is a temperature of softplus(1) = 1.31."""
+    temperature_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the temperature."""
-    epsilon_penalty: Annotated[float, NOT_NEGATIVE] = 0.001
+    epsilon_penalty: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.001
     """Bound of the penalty on sampled actions outside their bounds (Abdolmaleki et al. 2020); 0: no penalty."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """M: gradient steps on the policy per update."""
-    mstep_kl_epsilon: Annotated[float, POSITIVE] = 0.1
+    mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
     """epsilon_mu: bound on the mean's KL, per action dimension."""
-    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE] = None
-    """epsilon_sigma: the same for the spread; None: as the mean's. Published ones are 1,000 to 10,000 times smaller."""
+    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = None
+    """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published ones
+    are 1,000 to 10,000 times smaller."""
     lambda_init: Annotated[float, POSITIVE] = 1.0
     """Factor on both initial multipliers."""
-    lambda_lr: Annotated[float, POSITIVE] = 3e-4
+    lambda_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the multipliers."""
     init_log_alpha_mean: float = 10.0
     """Initial unconstrained multiplier of the mean's KL."""
     init_log_alpha_stddev: float = 1000.0
-    """Initial unconstrained multiplier of the spread's KL. 1000 all but freezes sigma until it has come down, which
-    takes 3.3 million updates at lambda_lr 3e-4 and 100,000 at 0.01; presets start lower."""
+    """Initial unconstrained multiplier of the standard deviation's KL. 1000 all but freezes sigma until it has come
+    down, which takes 3.3 million updates at lambda_lr 3e-4 and 100,000 at 0.01; presets start lower."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE] = 3e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the policy; divided by m_steps."""
-    q_lr: Annotated[float, POSITIVE] = 3e-4
+    q_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the critic."""
-    anneal_lr: bool = False
+    anneal_lr: Annotated[bool, LOOP] = False
     """Let the learning rates of policy and critic fall linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, Within("(0, inf]")] = 1.0
+    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 1.0
     """Gradients of critic, duals and policy are each shortened to this length; inf: never."""
-    optimizer_type: OptimizerType = "adam"
-    """"adam" (eps 1e-5) or "sgd"."""
-    sgd_momentum: Annotated[float, FRACTION] = 0.9
-    """Momentum of "sgd"."""
 
     @property
     def sequence_length(self) -> int:

@@ -1,126 +1,194 @@
 """Policy improvement: weigh sampled actions (E-step), move the duals, fit the policy to the weights (M-step)."""
 
-import torch
-from torch import Tensor
+import math
+from typing import NamedTuple
 
-from minerva.compute.gradient import gradient
+import torch
+from torch import Tensor, nn
+
+from minerva.compute.flat import FlatParameters
+from minerva.compute.functional import descend
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
-from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std
-from minerva.formulas.lagrange import floored, multiplier_loss, penalty, positive, solved_temperature
-from minerva.networks import LOG_STD_MIN
+from minerva.distributions import Gaussian
+from minerva.formulas.lagrange import FLOOR, floored, positive, solved_temperature, unconstrained
+from minerva.formulas.statistics import effective_samples
+from minerva.formulas.trust_region import multiplier_loss, penalties
+from minerva.networks.bounds import LOG_STD_MIN
+from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.duals import TEMPERATURES
-from minerva.trainers.mpo.learner import Learner, Rows
 from minerva.trainers.mpo.losses import (
     dual_residual,
-    effective_samples,
-    mean_loss,
+    mean_over_states,
     out_of_bounds_scores,
-    std_loss,
     temperature_loss,
+    weighted_nll,
     weights,
     weights_entropy,
     weights_kl,
 )
 
+Rows = dict[str, Tensor]
 
-class Improvement:
-    """`(state, obs, sampled, hyper) -> (state, metrics)`; `sampled` as `Learner.sampled` gives them."""
+BOUNDS = {"mean": "mstep_kl_epsilon", "std": "mstep_kl_epsilon_std"}
+"""The setting that bounds a trust region's KL."""
+MULTIPLIERS = {"mean": "raw_alpha_mean", "std": "raw_alpha_stddev"}
+"""The parameter that holds a trust region's multipliers."""
+TEMPERATURES = ("raw_temperature", "raw_penalty_temperature")
 
-    def __init__(self, learner: Learner, config: MPOConfig) -> None:
-        self.learner = learner
+
+class DualParameters(nn.Module):
+    """Unconstrained temperatures and multipliers. A temperature that is solved in each update is none of them."""
+
+    def __init__(self, act_dim: int, config: MPOConfig) -> None:
+        super().__init__()
+        if config.temperature == "gradient":
+            start = torch.tensor(max(config.temperature_init, FLOOR))
+            self.raw_temperature = nn.Parameter(start)
+            if config.epsilon_penalty > 0:
+                self.raw_penalty_temperature = nn.Parameter(start.clone())
+        self.raw_alpha_mean = _multipliers(act_dim, config.init_log_alpha_mean, config.lambda_init)
+        self.raw_alpha_stddev = _multipliers(act_dim, config.init_log_alpha_stddev, config.lambda_init)
+
+
+def _multipliers(act_dim: int, initial: float, factor: float) -> nn.Parameter:
+    """One unconstrained multiplier per dimension, starting at `factor` times the positive value of `initial`."""
+    start = max(initial, FLOOR)
+    value = max(start, 0.0) + math.log1p(math.exp(-abs(start)))  # softplus without overflow
+    return nn.Parameter(torch.full((act_dim,), max(unconstrained(factor * value), FLOOR)))
+
+
+class Temperatures(NamedTuple):
+    """Temperatures of the E-step, positive: of the samples' values, and of their distances out of bounds if used."""
+
+    of_values: Tensor
+    of_bounds: Tensor | None
+
+
+class Duals(NamedTuple):
+    """All dual variables, positive: the temperatures, and the multipliers [D] by trust region."""
+
+    temperatures: Temperatures
+    multipliers: Rows
+
+
+class PolicyImprovement:
+    """`(state, obs, samples, hyper) -> (state, metrics)`; `samples` as `PolicyEvaluation.targets` gives them.
+
+    `old` are the target policy's parameters, each [B, D], `actions` [N, B, D] its samples and `q` [N, B] their values.
+    """
+
+    def __init__(
+        self,
+        policy: FunctionalPolicy,
+        duals: DualParameters,
+        config: MPOConfig,
+        optimizer: Optimizer,
+        ranks: Ranks = SINGLE,
+    ) -> None:
+        self.policy, self.flat_duals = policy, FlatParameters(duals)
+        self.optimizer, self.ranks = optimizer, ranks
         self.m_steps = config.m_steps
         self.solved = config.temperature == "solved"
         self.penalized = config.epsilon_penalty > 0
-        self.is_temperature = learner.flat["duals"].mark(TEMPERATURES)
+        self.is_temperature = self.flat_duals.mark(TEMPERATURES)
 
-    def __call__(self, state: Tree, obs: Tensor, sampled: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+    def __call__(self, state: Tree, obs: Tensor, samples: Tree, hyper: Rows) -> tuple[Tree, Rows]:
         """E-step, a step of the duals, then M steps of the policy towards the weighted samples.  [B, O]"""
-        samples, metrics = self.e_step(state, obs, sampled, hyper)
-        after, dual_metrics = self.dual_step(state, samples, hyper)
-        prices = self.multipliers(after["duals"], samples)
+        samples = {**samples, "obs": obs, "excess": self._excess(samples["actions"])}
+        solved = self.solved_temperatures(samples, hyper) if self.solved else None
+        psi, metrics = self.e_step(samples, self.duals(state["duals"], solved).temperatures, hyper)
+        samples = {**samples, "weights": psi}
+        after, dual_metrics = self.dual_step(state, samples, solved, hyper)
+        multipliers = self.duals(after["duals"], solved).multipliers
         for _ in range(self.m_steps):
-            slope, policy_metrics = gradient(self.policy_loss, after["policy"], samples, prices, hyper)
-            after = self.learner.step("policy", after, slope, hyper["policy_lr"], hyper["max_grad_norm"])
+            after, policy_metrics = self.m_step(after, samples, multipliers, hyper)
         # LaTeX: \Delta_\theta = \sqrt{\sum_k (\theta_k - \theta'_k)^2}
         moved = torch.sqrt(((after["policy"] - state["policy"]) ** 2).sum())
         return after, {**metrics, **dual_metrics, **policy_metrics, "train/param_delta": moved}
 
-    def multipliers(self, duals: Tensor, samples: Rows) -> Rows:
-        """Temperatures and multipliers by name; a solved temperature comes with the samples."""
-        learned = self.learner.flat["duals"].by_name(positive(floored(duals)))
-        solved = {name: value for name, value in samples.items() if name.endswith("temperature")}
-        return {name.removeprefix("raw_"): value for name, value in learned.items()} | solved
+    def duals(self, parameters: Tensor, solved: Temperatures | None) -> Duals:
+        """Return the dual variables of unconstrained parameters; temperatures that are solved are not among those."""
+        named = self.flat_duals.by_name(positive(floored(parameters)))
+        multipliers = {region: named[MULTIPLIERS[region]] for region in self.policy.distribution.trust_regions}
+        return Duals(solved or Temperatures(named[TEMPERATURES[0]], named.get(TEMPERATURES[1])), multipliers)
 
     # --- E-step ---------------------------------------------------------------------------------------------
 
-    def e_step(self, state: Tree, obs: Tensor, sampled: Rows, hyper: Rows) -> tuple[Rows, Rows]:
-        """Samples of the target policy, valued by the target critic, and how much each of them counts."""
-        q = self.learner.head.values(sampled["outputs"])
-        excess = out_of_bounds_scores(sampled["actions"], self.learner.action_low, self.learner.action_high)
-        samples = {**sampled, "obs": obs, "q": q, "excess": excess}
-        if self.solved:
-            samples |= self.solved_temperatures(samples, hyper)
-        temperatures = self.multipliers(state["duals"], samples)
-        psi = weights(q, temperatures["temperature"])
+    def e_step(self, samples: Rows, temperatures: Temperatures, hyper: Rows) -> tuple[Tensor, Rows]:
+        """Return how much each sample of the target policy counts, and metrics.  -> [N, B]"""
+        q, excess = samples["q"], samples["excess"]
+        psi = weights(q, temperatures.of_values)
         kl = weights_kl(psi)
         # LaTeX: \mathrm{KL}_{rel} = \frac{1}{\epsilon_\eta} D_\psi
         relative_kl = kl / hyper["kl_epsilon"]
-        samples["weights"] = psi
-        if self.penalized:
-            penalty_psi = weights(excess, temperatures["penalty_temperature"])
-            # LaTeX: \psi'_{b,i} = \psi_{b,i} + \psi_{b,i}^{bounds}
-            samples["weights"] = psi + penalty_psi
-        return samples, {
+        metrics = {
             "kl/q_pi": relative_kl,
             "entropy": weights_entropy(psi),
             "q/min": q.min(),
             "q/max": q.max(),
-            "health/effective_samples": effective_samples(psi),
+            "health/effective_samples": effective_samples(psi).mean(),
             "health/out_of_bounds": (excess < 0).to(q.dtype).mean(),
             "sampled_q": q,
         }
+        if temperatures.of_bounds is None:
+            return psi, metrics
+        penalty_psi = weights(excess, temperatures.of_bounds)
+        # LaTeX: \psi'_{b,i} = \psi_{b,i} + \psi_{b,i}^{bounds}
+        both = psi + penalty_psi
+        return both, metrics
 
-    def solved_temperatures(self, samples: Rows, hyper: Rows) -> Rows:
-        """The temperatures at which the weights' KLs meet their bounds."""
+    def solved_temperatures(self, samples: Rows, hyper: Rows) -> Temperatures:
+        """Return the temperatures at which the weights' KLs meet their bounds."""
 
         def solve(scores: Tensor, bound: Tensor) -> Tensor:
-            of_all = self.learner.ranks.all_gathered(scores, 1)
+            of_all = self.ranks.all_gathered(scores, 1)
             return solved_temperature(lambda temperature: weights_kl(weights(of_all, temperature)), bound)
 
-        solved = {"temperature": solve(samples["q"], hyper["kl_epsilon"])}
-        if self.penalized:
-            solved["penalty_temperature"] = solve(samples["excess"], hyper["epsilon_penalty"])
-        return solved
+        of_values = solve(samples["q"], hyper["kl_epsilon"])
+        return Temperatures(of_values, solve(samples["excess"], hyper["epsilon_penalty"]) if self.penalized else None)
+
+    def _excess(self, actions: Tensor) -> Tensor:
+        """Return minus the distance of each action to its bounds.  [N, B, D] -> [N, B]"""
+        distribution = self.policy.distribution
+        if not isinstance(distribution, Gaussian):  # choices have no bounds to lie outside of
+            return torch.zeros(actions.shape[:2], device=actions.device)
+        return out_of_bounds_scores(actions, distribution.action_low, distribution.action_high)
 
     # --- duals ----------------------------------------------------------------------------------------------
 
-    def dual_step(self, state: Tree, samples: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Temperatures and multipliers one step on; the policy is still the one from before the M-step."""
-        own_kls = self.kls(*self.learner.policy(state["policy"], samples["obs"]), samples)
-        kl_mean, kl_std = self.learner.ranks.means(*own_kls)
-        slope, metrics = gradient(self.dual_loss, state["duals"], samples, kl_mean, kl_std, hyper)
-        rates = torch.where(self.is_temperature, hyper["temperature_lr"], hyper["lambda_lr"])
-        after = self.learner.step("duals", state, slope, rates, hyper["max_grad_norm"])
-        after["duals"] = floored(after["duals"])
-        prices = self.multipliers(after["duals"], samples)
-        alpha_mean, alpha_std = prices["alpha_mean"].mean(), prices["alpha_stddev"].mean()
-        metrics |= {"eta": prices["temperature"], "lambda": alpha_mean}
-        return after, {**metrics, "alpha_mean": alpha_mean, "alpha_std": alpha_std}
+    def dual_step(self, state: Tree, samples: Tree, solved: Temperatures | None, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state with temperatures and multipliers one step on; the policy has not moved yet."""
+        own_kls = self.kls(self.policy.params(state["policy"], samples["obs"]), samples)
+        kls = dict(zip(own_kls, self.ranks.means(*own_kls.values()), strict=True))
+        duals, moments, metrics = descend(
+            self.dual_loss,
+            state["duals"],
+            state["moments"]["duals"],
+            *(samples, kls, solved, hyper),
+            optimizer=self.optimizer,
+            learning_rate=torch.where(self.is_temperature, hyper["temperature_lr"], hyper["lambda_lr"]),
+            max_norm=hyper["max_grad_norm"],
+            ranks=self.ranks,
+        )
+        after = {**state, "duals": floored(duals), "moments": {**state["moments"], "duals": moments}}
+        moved = self.duals(after["duals"], solved)
+        alphas = {f"alpha_{region}": alpha.mean() for region, alpha in moved.multipliers.items()}
+        return after, {**metrics, "eta": moved.temperatures.of_values, "lambda": alphas["alpha_mean"], **alphas}
 
     def dual_loss(
-        self, parameters: Tensor, samples: Rows, kl_mean: Tensor, kl_std: Tensor, hyper: Rows
+        self, parameters: Tensor, samples: Tree, kls: Rows, solved: Temperatures | None, hyper: Rows
     ) -> tuple[Tensor, Rows]:
-        """Loss of temperatures and multipliers; samples and KLs are constants here."""
-        prices = self.multipliers(parameters, samples)
-        eta = temperature_loss(samples["q"], prices["temperature"], hyper["kl_epsilon"])
-        alpha_mean = multiplier_loss(prices["alpha_mean"], kl_mean, hyper["mstep_kl_epsilon"])
-        alpha_std = multiplier_loss(prices["alpha_stddev"], kl_std, hyper["mstep_kl_epsilon_std"])
-        # LaTeX: \mathcal{L}_{dual} = \mathcal{L}_\eta + \mathcal{L}_{\alpha_\mu} + \mathcal{L}_{\alpha_\sigma}
-        loss = eta + alpha_mean + alpha_std
+        """Return the loss of temperatures and multipliers; samples and KLs are constants here."""
+        temperatures, multipliers = self.duals(parameters, solved)
+        eta = temperature_loss(samples["q"], temperatures.of_values, hyper["kl_epsilon"])
+        alphas = torch.stack([multiplier_loss(multipliers[name], kls[name], hyper[BOUNDS[name]]) for name in kls])
+        # LaTeX: \mathcal{L}_{dual} = \mathcal{L}_\eta + \sum_j \mathcal{L}_{\alpha,j}
+        loss = sum(alphas.unbind(), eta)
         metrics = {"loss/dual_eta": eta}
-        if self.penalized:
-            extra = temperature_loss(samples["excess"], prices["penalty_temperature"], hyper["epsilon_penalty"])
+        if temperatures.of_bounds is not None:
+            extra = temperature_loss(samples["excess"], temperatures.of_bounds, hyper["epsilon_penalty"])
             metrics["loss/dual_penalty"] = extra
             # LaTeX: \mathcal{L}'_{dual} = \mathcal{L}_{dual} + \mathcal{L}_{bounds}
             loss = loss + extra
@@ -128,48 +196,57 @@ class Improvement:
 
     # --- M-step ---------------------------------------------------------------------------------------------
 
-    def policy_loss(self, parameters: Tensor, samples: Rows, prices: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
-        """Weighted likelihood of the samples, for mean and spread apart, and what their constraints cost."""
-        mean, log_std = self.learner.policy(parameters, samples["obs"])
-        fit_mean = mean_loss(samples["weights"], samples["actions"], mean, samples["old_log_std"])
-        fit_std = std_loss(samples["weights"], samples["actions"], samples["old_mean"], log_std)
-        # LaTeX: \mathcal{L}_\pi = \mathcal{L}_{\pi,\mu} + \mathcal{L}_{\pi,\sigma}
-        fit = fit_mean + fit_std
-        kl_mean, kl_std = self.kls(mean, log_std, samples)
-        cost_mean = penalty(prices["alpha_mean"], kl_mean)
-        cost_std = penalty(prices["alpha_stddev"], kl_std)
-        # LaTeX: \mathcal{L} = \mathcal{L}_\pi + \mathcal{L}_{KL,\mu} + \mathcal{L}_{KL,\sigma}
-        loss = fit + cost_mean + cost_std
-        std = torch.exp(log_std)
+    def m_step(self, state: Tree, samples: Tree, multipliers: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state with the policy one gradient step on; weights and multipliers are constants."""
+        policy, moments, metrics = descend(
+            self.policy_loss,
+            state["policy"],
+            state["moments"]["policy"],
+            *(samples, multipliers, hyper),
+            optimizer=self.optimizer,
+            learning_rate=hyper["policy_lr"],
+            max_norm=hyper["max_grad_norm"],
+            ranks=self.ranks,
+        )
+        return {**state, "policy": policy, "moments": {**state["moments"], "policy": moments}}, metrics
+
+    def policy_loss(self, parameters: Tensor, samples: Tree, multipliers: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
+        """Return the weighted likelihood of the samples, a term for each trust region, and what these cost."""
+        distribution = self.policy.distribution
+        new = self.policy.params(parameters, samples["obs"])
+        decoupled = distribution.decoupled(samples["old"], new)
+        log_probs = [distribution.log_prob(params, samples["actions"]) for params in decoupled.values()]
+        first, *others = (weighted_nll(samples["weights"], log_prob) for log_prob in log_probs)
+        fit = sum(others, first)
+        kls = self.kls(new, samples)
+        costs = torch.stack([penalties(multipliers[region], kl).sum() for region, kl in kls.items()])
+        # LaTeX: \mathcal{L} = \mathcal{L}_\pi + \sum_j \mathcal{L}_{KL,j}
+        loss = sum(costs.unbind(), fit)
         return loss, {
             "loss/policy": fit,
-            "kl/mean": kl_mean.mean(),
-            "kl/std": kl_std.mean(),
-            "pi/std_min": std.min(),
-            "pi/std_max": std.max(),
-            **self.health(kl_mean.detach(), kl_std.detach(), log_std, prices, hyper),
+            **{f"kl/{region}": kl.mean() for region, kl in kls.items()},
+            **(_std_metrics(new["log_std"]) if isinstance(distribution, Gaussian) else {}),
+            **self.health(kls, multipliers, hyper),
         }
 
-    @staticmethod
-    def kls(mean: Tensor, log_std: Tensor, samples: Rows) -> tuple[Tensor, Tensor]:
-        """Divergence from the target policy in mean and in spread, the mean over states.  [B, D] -> [D] twice"""
-        kl_mean_of_state = gaussian_kl_mean(mean, samples["old_mean"], samples["old_log_std"])
-        kl_std_of_state = gaussian_kl_std(log_std, samples["old_log_std"])
-        # LaTeX: D_{\mu,j} = \frac{1}{B} \sum_b D_{\mu,b,j}
-        kl_mean = kl_mean_of_state.mean(0)
-        # LaTeX: D_{\sigma,j} = \frac{1}{B} \sum_b D_{\sigma,b,j}
-        kl_std = kl_std_of_state.mean(0)
-        return kl_mean, kl_std
+    def kls(self, new: Rows, samples: Tree) -> Rows:
+        """Return the divergence from the target policy by trust region, the mean over states.  [B, D] -> [D] each"""
+        kls = self.policy.distribution.kls(samples["old"], new)
+        return {region: mean_over_states(kl) for region, kl in kls.items()}
 
-    def health(self, kl_mean: Tensor, kl_std: Tensor, log_std: Tensor, prices: Rows, hyper: Rows) -> Rows:
-        """How the constraints fare: the largest KL over its bound, and how far the multipliers are from their rest."""
-        kl_mean, kl_std = self.learner.ranks.means(kl_mean, kl_std)
-        bound_mean, bound_std = hyper["mstep_kl_epsilon"], hyper["mstep_kl_epsilon_std"]
-        residual_mean = dual_residual(kl_mean, bound_mean, prices["alpha_mean"])
-        residual_std = dual_residual(kl_std, bound_std, prices["alpha_stddev"])
+    def health(self, kls: Rows, multipliers: Rows, hyper: Rows) -> Rows:
+        """Return the largest KLs over their bounds, and how far the multipliers are from their rest."""
+        of_all = dict(zip(kls, self.ranks.means(*(kl.detach() for kl in kls.values())), strict=True))
+        bounds = {region: hyper[BOUNDS[region]] for region in kls}
+        residuals = [dual_residual(kl, bounds[region], multipliers[region]) for region, kl in of_all.items()]
         return {
-            "health/kl_mean": kl_mean.max() / bound_mean,
-            "health/kl_std": kl_std.max() / bound_std,
-            "health/dual_residual": torch.maximum(residual_mean, residual_std),
-            "health/std_at_floor": (log_std <= LOG_STD_MIN).to(log_std.dtype).mean(),
+            **{f"health/kl_{region}": kl.max() / bounds[region] for region, kl in of_all.items()},
+            "health/dual_residual": torch.stack(residuals).max(),
         }
+
+
+def _std_metrics(log_std: Tensor) -> Rows:
+    """Return the range of the standard deviations, and how many are at their floor."""
+    std = torch.exp(log_std)
+    at_floor = (log_std <= LOG_STD_MIN).to(log_std.dtype).mean()
+    return {"pi/std_min": std.min(), "pi/std_max": std.max(), "health/std_at_floor": at_floor}

@@ -5,8 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from minerva.formulas.gaussian import gaussian_log_prob
-
 AT_FLOOR = 1e-7
 """A multiplier this small is at the floor of its unconstrained parameter, or as good as there."""
 
@@ -54,15 +52,8 @@ def weights_entropy(psi: Tensor) -> Tensor:
     return entropy
 
 
-def effective_samples(psi: Tensor) -> Tensor:
-    """How many of the N samples really count, the mean over states: 1 to N.  [N, B] -> []"""
-    # LaTeX: n_{eff} = \frac{1}{B} \sum_b \frac{1}{\sum_i \psi_{b,i}^2}
-    samples = (1 / (psi**2).sum(0)).mean()
-    return samples
-
-
 def temperature_loss(scores: Tensor, temperature: Tensor, bound: Tensor) -> Tensor:
-    """The temperature's dual: its slope is the bound minus the KL of the weights.  [N, B], [], [] -> []"""
+    """The temperature's dual: its derivative is the bound minus the KL of the weights.  [N, B], [], [] -> []"""
     log_n = math.log(scores.shape[0])
     # LaTeX: \mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_i \exp(Q_{b,i} / \eta) - \log N)
     loss = temperature * (bound + torch.logsumexp(scores / temperature, 0).mean() - log_n)
@@ -72,20 +63,22 @@ def temperature_loss(scores: Tensor, temperature: Tensor, bound: Tensor) -> Tens
 # --- M-step -----------------------------------------------------------------------------------------------------
 
 
-def mean_loss(psi: Tensor, actions: Tensor, mean: Tensor, old_log_std: Tensor) -> Tensor:
-    """Weighted likelihood of the samples under the new mean and the old spread.  [N, B], [N, B, D], 2 [B, D] -> []"""
-    log_prob = gaussian_log_prob(mean, old_log_std, actions)
-    # LaTeX: \mathcal{L}_{\pi,\mu} = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\mathcal{N}(a_{b,i}; \mu_b, \sigma'_b)
+def weighted_nll(psi: Tensor, log_prob: Tensor) -> Tensor:
+    """Weighted negative log-likelihood of the samples, the mean over states.  [N, B], [N, B] -> []
+
+    The M-step has one for each trust region: L_{pi,mu} of the new mean with the old standard deviation, and
+    L_{pi,sigma} of the old mean with the new standard deviation.
+    """
+    # LaTeX: \mathcal{L}_\pi = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\pi(a_{b,i}|s_b)
     loss = -(psi * log_prob).sum(0).mean()
     return loss
 
 
-def std_loss(psi: Tensor, actions: Tensor, old_mean: Tensor, log_std: Tensor) -> Tensor:
-    """Weighted likelihood of the samples under the old mean and the new spread.  [N, B], [N, B, D], 2 [B, D] -> []"""
-    log_prob = gaussian_log_prob(old_mean, log_std, actions)
-    # LaTeX: \mathcal{L}_{\pi,\sigma} = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\mathcal{N}(a_{b,i}; \mu'_b, \sigma_b)
-    loss = -(psi * log_prob).sum(0).mean()
-    return loss
+def mean_over_states(kls: Tensor) -> Tensor:
+    """KL of a trust region in each dimension, which its bound limits.  [B, D] -> [D]"""
+    # LaTeX: D_j = \frac{1}{B} \sum_b D_{b,j}
+    kl = kls.mean(0)
+    return kl
 
 
 def dual_residual(kls: Tensor, bound: Tensor, multipliers: Tensor) -> Tensor:

@@ -43,11 +43,12 @@ class MPOTrainer(OffPolicyTrainer):
         *,
         engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
+        config: MPOConfig | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """`hyperparameters` are the other fields of `MPOConfig`."""
+        """Make a trainer from a `config`, which is used as it is, or from `hyperparameters`, its other fields."""
         sizes = {"policy_layer_sizes": policy_layer_sizes, "critic_layer_sizes": critic_layer_sizes}
-        config = MPOConfig.from_dict({**sizes, "replay_size": replay_size, **hyperparameters})
+        config = config or MPOConfig.from_dict({**sizes, "replay_size": replay_size, **hyperparameters})
         super().__init__(env_id, seed, device, config, engine, ranks)
         obs_dim, act_dim = self.envs.observation.size, self.envs.action.size
         where: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks}

@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from minerva.compute.optim import OptimizerType
-from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
+from minerva.compute.optim import OptimizerConfig
+from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
 from minerva.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class PPOConfig(Config):
+class PPOConfig(OptimizerConfig):
     """Every hyperparameter of PPO with its default."""
-
-    DIVIDED = ("num_envs", "minibatch_size")
 
     # Networks
     policy_layer_sizes: LayerSizes = (64, 64)
@@ -23,50 +21,46 @@ class PPOConfig(Config):
     """log sigma of every action dimension before training."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
     """E: environments stepped together."""
-    rollout_steps: Annotated[int, AT_LEAST_ONE] = 2048
+    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 2048
     """T: steps of each environment between two updates."""
-    normalize_rewards: bool | None = None
+    normalize_rewards: Annotated[bool | None, LOOP] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 
     # Advantages
-    gamma: Annotated[float, FRACTION] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
-    gae_lambda: Annotated[float, FRACTION] = 0.95
+    gae_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
     """lambda: trace parameter of GAE; 0 is one-step, 1 the whole return."""
-    advantage_estimator: Literal["gae", "returns"] = "gae"
-    """"gae", or "returns": discounted return minus value."""
+    advantage_estimator: Literal["gae", "returns", "dae"] = "gae"
+    """"gae"; "returns": discounted return minus value; "dae": the one-step temporal difference."""
     norm_adv: bool = True
     """Normalise advantages to zero mean and unit std in each minibatch."""
 
     # Update
     update_epochs: Annotated[int, AT_LEAST_ONE] = 10
     """Passes over a rollout per update."""
-    minibatch_size: Annotated[int, AT_LEAST_ONE] = 64
+    minibatch_size: Annotated[int, AT_LEAST_ONE, DIVIDED] = 64
     """Rows per gradient step; the last of an epoch may be shorter."""
-    clip_ratio: Annotated[float, POSITIVE] = 0.2
+    clip_ratio: Annotated[float, POSITIVE, TENSOR] = 0.2
     """epsilon_clip: how far the probability ratio counts, around 1."""
     clip_vloss: bool = True
     """Clip the value's change by clip_ratio as well."""
-    ent_coef: Annotated[float, NOT_NEGATIVE] = 0.0
+    ent_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.0
     """c_H: weight of the entropy bonus."""
-    vf_coef: Annotated[float, NOT_NEGATIVE] = 0.5
+    vf_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.5
     """c_V: weight of the value loss."""
-    target_kl: Annotated[float | None, NOT_NEGATIVE] = 0.02
+    target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = 0.02
     """An update's epochs stop once the KL estimate passes this; 0 or None: never."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE] = 3e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """beta_0: learning rate, of policy and value alike."""
-    anneal_lr: bool = True
+    anneal_lr: Annotated[bool, LOOP] = True
     """Let the learning rate fall linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, Within("(0, inf]")] = 0.5
+    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 0.5
     """Gradients are shortened to this length; inf: never."""
-    optimizer_type: OptimizerType = "adam"
-    """"adam" (eps 1e-5) or "sgd"."""
-    sgd_momentum: Annotated[float, FRACTION] = 0.9
-    """Momentum of "sgd"."""
 
     @property
     def batch_size(self) -> int:

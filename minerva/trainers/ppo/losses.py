@@ -22,13 +22,6 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_ratio: Tensor) -> 
     return loss
 
 
-def value_loss(values: Tensor, returns: Tensor) -> Tensor:
-    """Half the mean squared error of the values.  []"""
-    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V_\theta(s_t) - G_t)^2]
-    loss = 0.5 * ((values - returns) ** 2).mean()
-    return loss
-
-
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: Tensor) -> Tensor:
     """The worse of the value and of its change clipped to the clip range.  []"""
     # LaTeX: V_t^{clip} = V_{old}(s_t) + \operatorname{clip}(V_\theta(s_t) - V_{old}(s_t), -\epsilon_{clip}, \epsilon_{clip})

@@ -10,7 +10,7 @@ from minerva.envs.ids import EnvLike
 from minerva.loop.collector import Collector
 from minerva.loop.on_policy import OnPolicyTrainer
 from minerva.metrics import Health
-from minerva.networks import ActorCritic
+from minerva.networks.policies import ActorCritic
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.metrics import rules
@@ -40,10 +40,11 @@ class PPOTrainer(OnPolicyTrainer):
         *,
         engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
+        config: PPOConfig | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """`hyperparameters` are the other fields of `PPOConfig`."""
-        config = PPOConfig.from_dict(
+        """Make a trainer from a `config`, which is used as it is, or from `hyperparameters`, its other fields."""
+        config = config or PPOConfig.from_dict(
             {
                 "policy_layer_sizes": policy_layer_sizes,
                 "critic_layer_sizes": critic_layer_sizes,

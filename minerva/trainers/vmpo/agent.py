@@ -1,313 +1,233 @@
-"""V-MPO as policy iteration: evaluate a rollout, weigh its samples (E-step), fit the policy to them (M-step).
-
-Everything the agent learns with is one tree of tensors, `state`, and an update is a function of tensors:
-`updated(state, rollout, noise, hyper) -> (state, metrics)` for a whole rollout, `fitted` for a batch.
-"""
+"""V-MPO as policy iteration: evaluate a rollout, weigh its samples (E-step), fit the policy to them (M-step)."""
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from minerva.compute.cuda_graph import InPlace
-from minerva.compute.flat import FlatParameters
-from minerva.compute.gradient import gradient
-from minerva.compute.optim import Optimizer
-from minerva.compute.ranks import SINGLE, Ranks
-from minerva.compute.seeding import generator, restore_generator, seeded
-from minerva.compute.tree import Tree, copy_, select
+from minerva.compute.seeding import restore_generator
+from minerva.compute.tree import Tree, copy_
 from minerva.data.normalizers import RunningNorm, refreshed
 from minerva.errors import ConfigError
-from minerva.formulas.gaussian import gaussian_entropy, sampled_actions
 from minerva.formulas.lagrange import positive, unconstrained
-from minerva.formulas.optimizers import clip_by_norm
-from minerva.formulas.returns import explained_variance, standardize
-from minerva.loop.agent import Agent, Array, Rows, as_tensors, metrics_to_host
-from minerva.trainers.vmpo.batch import completed, indices, minibatch
+from minerva.formulas.returns import explained_variance
+from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
+from minerva.networks.bounds import Bound
+from minerva.networks.policies import FunctionalPolicy, SquashedGaussianPolicy
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.duals import dual, multipliers_moved
-from minerva.trainers.vmpo.e_step import e_step
-from minerva.trainers.vmpo.gaussian_mlp_policy import AllOutputs, Bounds, SquashedGaussianPolicy
-from minerva.trainers.vmpo.losses import constraints, estimated, mean_over, penalized, spreads, value_loss, weighted_nll
+from minerva.trainers.vmpo.evaluate import PolicyEvaluation
+from minerva.trainers.vmpo.improve import PolicyImprovement, dual
+from minerva.trainers.vmpo.losses import mean_std_metrics, selection_size
 from minerva.trainers.vmpo.metrics import METRICS
 
-LOOP = ("num_envs", "rollout_steps", "normalize_rewards", "anneal_lr", "anneal_bounds")
-"""Fields of the config that belong to the trainer's loop."""
-HYPER = ("gamma", "gae_lambda", "epsilon_eta", "temperature_lr", "alpha_lr", "max_grad_norm", "old_policy_period")
+COLUMNS = ("returns", "advantages", "restarting_weights", "importance_weights")
+"""One number per row: [n] and [n, 1] are both taken."""
+BOUNDS = {"mean": "epsilon_mu", "std": "epsilon_sigma"}
+"""The setting that bounds a trust region's KL."""
 
 
 class VMPOAgent(Agent):
     """Acts, and learns from rollouts or from batches. Rollouts hold actions as sampled, before squashing.
 
-    `hyperparameters` are the fields of `VMPOConfig`, without those of the trainer's loop. An agent made by hand takes
-    observations as they are unless `normalize_observations` is set.
+    An agent made by hand takes observations as they are unless `normalize_observations` is set.
 
     The trust region is around the old policy. With `old_policy` "rollout" that is the one that collected. With
     "updates" it is replaced every `old_policy_period` updates, also across rollouts, and is the one that collects, as
     in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after that many updates.
+    ```
+    state
+    ├── parameters    [P]  policy and value network
+    ├── moments       step [], first [P], second [P]
+    ├── temperature   parameter [] (unconstrained), moments
+    ├── multipliers   parameter [2] (mean, std; unconstrained), moments
+    ├── normalizer    mean [O], var [O], count []; empty without normalisation
+    └── old           parameters [P], age []; not with old_policy "rollout"
+    ```
+    `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E].
     """
 
-    VMAPPED_METHODS = ("acted", "evaluated", "standardized", "e_step", "m_step", "replaced", "diagnosed", "observed")
-    COMPILED_METHODS = ("acted", "m_step")
-    INPUTS = (*HYPER, "policy_lr", "value_lr", "epsilon_mu", "epsilon_sigma")
+    CONFIG = VMPOConfig
     METRICS = METRICS
+    LAYER_SIZES = ("policy_layer_sizes", "value_layer_sizes")
+    BY_HAND: ClassVar = {"normalize_observations": False}
+    VMAPPED_METHODS = (
+        "acted",
+        "evaluated",
+        "improved.standardized",
+        "improved.e_step",
+        "improved.m_step",
+        "improved.maybe_replace_old_policy",
+        "update_metrics",
+        "refresh_normalizer",
+    )
+    COMPILED_METHODS = ("acted", "improved.m_step")
 
-    def __init__(
-        self,
-        obs_dim: int,
-        act_dim: int,
-        action_low: Bounds = None,
-        action_high: Bounds = None,
-        device: str | torch.device = "cpu",
-        *,
-        seed: int = 0,
-        ranks: Ranks = SINGLE,
-        **hyperparameters: Any,
-    ) -> None:
-        for name in LOOP:
-            if name in hyperparameters:
-                raise ConfigError(f"{name} is a setting of VMPOTrainer and means nothing to an agent: leave it out.")
-        self.config = config = VMPOConfig.from_dict({"normalize_observations": False, **hyperparameters})
-        self.act_dim, self.device, self.ranks = act_dim, torch.device(device), ranks
+    config: VMPOConfig
+
+    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
+        config = self.config
         sizes = (obs_dim, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
-        kind = (config.shared_encoder, config.ppo_like_backbone)
-        with seeded(seed, "networks"):
-            self.policy = SquashedGaussianPolicy(
-                *(*sizes, action_low, action_high, *kind),
-                squash=config.squash,
-                normalize_observations=config.normalize_observations,
-                initial_log_std=config.initial_log_std,
-            ).to(self.device)
-        self.network = AllOutputs(self.policy)
-        self.generator = generator(seed, "agent", self.device)
-        self.optimizer = Optimizer(config.optimizer_type, config.sgd_momentum)
-        self.flat = FlatParameters(self.policy)
-        self.of_value = self.flat.mark(("value_encoder", "value_head"))
-        self.state: Tree = self._initial_state()
-        if config.old_policy != "rollout":
-            self.state["old"] = {"parameters": self.flat.vector.clone(), "age": self.flat.vector.new_zeros(())}
-
-    @classmethod
-    def from_config(
-        cls,
-        obs_dim: int,
-        act_dim: int,
-        config: VMPOConfig,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        ranks: Ranks = SINGLE,
-    ) -> Self:
-        """How trainers and `load_policy` make an agent of any algorithm: its actions live in [-1, 1]."""
-        settings = {name: value for name, value in config.to_dict().items() if name not in LOOP}
-        agent = cls(obs_dim, act_dim, None, None, device, seed=seed, ranks=ranks, **settings)
-        agent.config = config  # with the loop's settings
-        return agent
+        self.policy = SquashedGaussianPolicy(
+            *(*sizes, action_low, action_high, config.shared_encoder, config.ppo_like_backbone),
+            squash=config.squash,
+            normalize_observations=config.normalize_observations,
+            initial_log_std=config.initial_log_std,
+        ).to(self.device)
+        self.policy_function = FunctionalPolicy(self.policy, everything="forward_all")
+        self.evaluated = PolicyEvaluation(self.policy_function, config)
+        self.improved = PolicyImprovement(self.policy_function, config, self.optimizer, self.ranks)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """See `Agent`.  [..., O], [..., D] -> [..., D] twice"""
-        actions = sampled_actions(*self._policy_outputs(self._acting(state), state["normalizer"], obs), noise)
-        return {"actions_raw": actions, "actions_executed": self.execute(actions)}
-
-    def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
-        """See `Agent`."""
-        size = (*shape, self.act_dim)
-        return torch.randn(size, generator=self.generator, device=self.device, dtype=self.flat.vector.dtype)
+        """Return `actions_raw` as drawn and `actions_executed` within the bounds.  [..., O], [..., D] -> [..., D]"""
+        params = self.policy_function.params(self._acting(state), obs, state["normalizer"])
+        actions = self.distribution.sample(params, noise)
+        return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
     @torch.no_grad()
     def act(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(action, value, mean, log_std) for one observation or a batch; the action is within the bounds.
+        """Return (action, value, mean, log_std) for one observation or a batch; the action is within the bounds.
 
         [..., O] -> [..., D], [..., 1], [..., D], [..., D]
         """
-        seen = self._tensor(obs)
+        seen, distribution = self._tensor(obs), self.distribution
         parameters = self.state["parameters"] if deterministic else self._acting(self.state)
-        mean, log_std = self._policy_outputs(parameters, self.state["normalizer"], seen)
-        raw = mean if deterministic else sampled_actions(mean, log_std, self.draw_actions(seen.shape[:-1]))
-        return self.policy.execute(raw), self.policy.get_value(seen), mean, log_std
+        params = self.policy_function.params(parameters, seen, self.state["normalizer"])
+        mode = distribution.mode(params)
+        raw = mode if deterministic else distribution.sample(params, self.draw_actions(seen.shape[:-1]))
+        return distribution.executed(raw), self.policy.get_value(seen), params["mean"], params["log_std"]
 
     @torch.no_grad()
     def value(self, obs: Array | Tensor) -> Tensor:
-        """Value of each observation.  [..., O] -> [..., 1]"""
+        """Return the value of each observation.  [..., O] -> [..., 1]"""
         return self.policy.get_value(self._tensor(obs))
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
-        """One action for each observation, as drawn, before squashing.  [E, O] -> [E, D]"""
+        """Return one action for each observation, as drawn, before squashing.  [E, O] -> [E, D]"""
         return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
-        """What the environment gets of a sampled action."""
-        return self.policy.execute(actions)
+        """Return what the environment gets of sampled actions."""
+        return self.distribution.executed(actions)
 
     @torch.no_grad()
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
-        """Actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
-        actions = self.policy(self._tensor(obs))[0] if deterministic else self.sample(obs)
-        return self.execute(actions)
+        """Return actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        if not deterministic:
+            return self.execute(self.sample(obs))
+        return self.execute(self.distribution.mode(self.distribution.params(*self.policy(self._tensor(obs)))))
 
     # --- learning -------------------------------------------------------------------------------------------
 
     def calls(self, piece: str) -> int:
-        """See `Agent`."""
+        """Return how often an update calls a piece."""
         config, steps = self.config, self.config.m_steps * self.config.minibatches
         return config.rollout_steps if piece == "acted" else config.updates_per_rollout * steps
 
     def update(self, batch: Mapping[str, Array | Tensor]) -> dict[str, float]:
-        """Learn from a batch: `obs, actions, old_means, old_log_stds, returns, advantages`.
+        """Learn from a caller's batch: `obs, actions, old_means, old_log_stds, returns, advantages`.
 
         Optional are `actions_raw` (pre-squash, used instead of the executed `actions`), `restarting_weights` (0 where
         an episode restarts) and `importance_weights`.
         """
-        rows = {name: self._tensor(values) for name, values in batch.items()}
-        rows = completed(rows, self.policy, self.config.topk_fraction)
-        metrics = InPlace(self.fitted, self.state, "off")(rows, self._orders(rows["obs"].shape[0], 1), self.hyper())
-        return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
-
-    def learn(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
-        """Learn from a rollout [T, E, ...]; `remaining` scales the learning rates of policy and value."""
-        noise = self.draw_update(rollout)
-        metrics = InPlace(self.updated, self.state, "off")(rollout, noise, self.hyper(remaining))
+        rows = self.validated_batch({name: self._tensor(values) for name, values in batch.items()})
+        orders = self._orders(rows["obs"].shape[0], 1)
+        metrics = InPlace(self.update_on_batch, self.state, "off")(rows, orders, self.hyper())
         return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
 
     def draw_update(self, data: Rows) -> Rows:
-        """See `Agent`: the orders in which minibatches take the rows."""
+        """Draw the orders in which minibatches take the rows."""
         return self._orders(data["rewards"].numel(), self.config.updates_per_rollout)
 
     def _orders(self, rows: int, updates: int) -> Rows:
-        """A random order of the rows for each pass, if it takes minibatches.  [updates, passes, rows]"""
+        """Draw a random order of the rows for each pass, if it takes minibatches.  [updates, passes, rows]"""
         if not self.config.minibatch_size:
             return {}
         return {"orders": self.draw_orders(updates, self.config.m_steps, rows)}
 
-    def updated(self, state: Tree, rollout: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """A rollout's updates as a function of tensors; the normaliser is refreshed after them."""
-        batch = self.evaluated(state, rollout, hyper)
-        state, metrics = self.fitted(state, batch, noise, hyper, self.config.updates_per_rollout)
-        over = {"health/kl_mean": metrics["kl/mean_sel"] / hyper["bounds"][..., 0]}
-        over["health/kl_std"] = metrics["kl/std_sel"] / hyper["bounds"][..., 1]
-        return self.observed(state, batch), {**metrics, **over, "charts/learning_rate": hyper["policy_lr"]}
+    def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state after learning from a rollout, and metrics; the normaliser is refreshed last."""
+        batch = self.evaluated(state, data, hyper)
+        state, metrics = self.update_on_batch(state, batch, noise, hyper, self.config.updates_per_rollout)
+        for n, region in enumerate(self.distribution.trust_regions):
+            metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
+        return self.refresh_normalizer(state, batch), {**metrics, "charts/learning_rate": hyper["policy_lr"]}
 
-    def fitted(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows, updates: int = 1) -> tuple[Tree, Rows]:
-        """`updates` updates on the same batch, replacing the old policy when its time has come."""
-        before, rows = state["parameters"], self.standardized(batch)
-        metrics: Rows = {}
-        for steps in indices(self.config, noise, updates):
-            state, target, e_metrics = self.e_step(state, rows, hyper)
-            m_metrics: Rows = {}
-            for index in steps:
-                state, m_metrics = self.m_step(state, rows, target, hyper, *index)
-            if "old" in state:
-                state, rows = self.replaced(state, rows, target, hyper)
-            metrics = {**m_metrics, **e_metrics}
-        return state, {**metrics, **self.diagnosed(before, state, batch)}
+    def update_on_batch(
+        self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int = 1
+    ) -> tuple[Tree, Rows]:
+        """Return the state after `updates` updates on one batch, and metrics."""
+        after, metrics = self.improved(state, batch, noise, hyper, updates)
+        return after, {**metrics, **self.update_metrics(state["parameters"], after, batch)}
 
-    def evaluated(self, state: Tree, rollout: Rows, hyper: Rows) -> Rows:
-        """Advantages, returns and what the old policy said of each row.  [T, E, ...] -> [T * E, ...]"""
-        mean, log_std, values = self._outputs(state, rollout["obs"])
-        _, _, next_values = self._outputs(state, rollout["next_obs"])
-        if "old" in state:
-            mean, log_std = self._policy_outputs(state["old"]["parameters"], state["normalizer"], rollout["obs"])
-        advantages, returns = estimated(self.config.advantage_estimator, rollout, values, next_values, hyper)
-        batch = {
-            "obs": rollout["obs"],
-            "actions_raw": rollout["actions_raw"],
-            "old_means": mean,
-            "old_log_stds": log_std,
-            "returns": returns,
-            "advantages": advantages,
-            "restarting_weights": torch.ones_like(returns),
-            "importance_weights": torch.ones_like(returns),
-        }
-        return {name: rows.flatten(0, 1) for name, rows in batch.items()}
-
-    def standardized(self, batch: Rows) -> Rows:
-        """The batch with its advantages at zero mean and unit spread, if the config wants that."""
-        if not self.config.normalize_advantages:
-            return batch
-        advantages = standardize(self.ranks.all_gathered(batch["advantages"]))
-        return {**batch, "advantages": self.ranks.local_shard(advantages)}
-
-    def e_step(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows, Rows]:
-        """The temperature moved, and the rows weighed by it."""
-        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.ranks)
-        return {**state, "temperature": moved[0]}, *moved[1:]
-
-    def m_step(self, state: Tree, batch: Rows, target: Rows, hyper: Rows, *index: Tensor) -> tuple[Tree, Rows]:
-        """One step on all rows, or on those of an index: multipliers first, then policy and value."""
-        if index:
-            batch, target = minibatch(batch, target, index[0], self.ranks)
-        learned = {name: state[name] for name in ("multipliers", "normalizer")}
-        slope, seen = gradient(self.loss, state["parameters"], learned, batch, target, hyper)
-        slope = clip_by_norm(self.ranks.mean(slope), hyper["max_grad_norm"])
-        rates = torch.where(self.of_value, hyper["value_lr"], hyper["policy_lr"])
-        parameters, moments = self.optimizer.step(state["parameters"], slope, state["moments"], rates)
-        after = {"parameters": parameters, "moments": moments, "multipliers": seen["multipliers"]}
-        return {**state, **after}, seen["metrics"]
-
-    def loss(self, parameters: Tensor, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
-        """Weighted likelihood, KL penalties and value loss; the multipliers' step is taken on the way."""
-        mean, log_std, values = self._outputs({**state, "parameters": parameters}, batch["obs"])
-        kls, kl_metrics = constraints(mean, log_std, batch, target["selected"], target["count"])
-        of_all = self.ranks.mean(kls.detach())
-        multipliers, alpha_loss = multipliers_moved(state["multipliers"], of_all, hyper, self.config, self.optimizer)
-        alphas = positive(multipliers["parameter"]).detach()
-        log_prob = self.policy.log_prob_raw(mean, log_std, batch["actions_raw"]).squeeze(-1)
-        nll = weighted_nll(target["weights"], log_prob)
-        policy, mean_penalty, std_penalty = penalized(nll, alphas, kls)
-        value = value_loss(values, batch["returns"])
-        # LaTeX: \mathcal{L} = \mathcal{L}_\pi + \mathcal{L}_V
-        total = policy + value
-        metrics = {
-            "loss/total": total,
-            "loss/value": value,
-            "loss/policy": policy,
-            "loss/policy_weighted_nll": nll,
-            "loss/policy_kl_mean_pen": mean_penalty,
-            "loss/policy_kl_std_pen": std_penalty,
-            "loss/alpha": alpha_loss,
-            **kl_metrics,
-            "vmpo/alpha_mu": alphas[0],
-            "vmpo/alpha_sigma": alphas[1],
-            "train/entropy": mean_over(gaussian_entropy(log_std), target["selected"], target["count"]),
-        }
-        return total, {"multipliers": multipliers, "metrics": metrics}
-
-    def replaced(self, state: Tree, batch: Rows, target: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Replace the old policy after `old_policy_period` updates or, with "kl", once a KL reaches its bound.
-
-        What the batch says of the old policy is then taken from the policy that is now old.
-        """
-        mean, log_std = self._policy_outputs(state["parameters"], state["normalizer"], batch["obs"])
-        age = state["old"]["age"] + 1
-        due = age >= hyper["old_policy_period"]
-        if self.config.old_policy == "kl":
-            kls, _ = constraints(mean, log_std, batch, target["selected"], target["count"])
-            due = due | (self.ranks.mean(kls) >= hyper["bounds"]).any()
-        now = {"parameters": state["parameters"], "age": torch.zeros_like(age)}
-        old = select(due, now, {"parameters": state["old"]["parameters"], "age": age})
-        said = {"old_means": mean, "old_log_stds": log_std}
-        return {**state, "old": old}, {**batch, **select(due, said, {name: batch[name] for name in said})}
-
-    def diagnosed(self, before: Tensor, state: Tree, batch: Rows) -> Rows:
-        """What the update did to the parameters from `before` it, and what it learned from."""
-        mean, _, values = self._outputs(state, batch["obs"])
+    def update_metrics(self, before: Tensor, state: Tree, batch: Tree) -> Rows:
+        """Return what an update did to the parameters from `before` it, and statistics of what it learned from."""
+        params, values = self.policy_function.params_and_values(state["parameters"], batch["obs"], state["normalizer"])
+        executed = self.distribution.executed(self.distribution.mode(params))
         advantages, returns, values = map(self.ranks.all_gathered, (batch["advantages"], batch["returns"], values))
         return {
             "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
-            "train/mean_abs_action": self.policy.execute(mean).abs().mean(),
-            **spreads({"adv/raw": advantages, "returns/raw": returns, "value/pred": values}),
+            "train/mean_abs_action": executed.abs().mean(),
+            **mean_std_metrics({"adv/raw": advantages, "returns/raw": returns, "value/pred": values}),
             "value/explained_var": explained_variance(values, returns),
         }
 
-    def observed(self, state: Tree, batch: Rows) -> Tree:
-        """The normaliser refreshed: it was frozen from collecting the rollout until here."""
+    def refresh_normalizer(self, state: Tree, batch: Tree) -> Tree:
+        """Return the state with its normaliser refreshed, which was frozen since the rollout began."""
         return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"], self.ranks)}
+
+    def _derived_numbers(self, remaining: float) -> dict[str, Any]:
+        config = self.config
+        # LaTeX: \beta'_\alpha = \frac{\beta_\alpha}{\sqrt{M}}
+        alpha_lr = config.alpha_lr / math.sqrt(config.m_steps)
+        share = max(remaining, 0.01) ** 2 if config.anneal_bounds else 1.0
+        return {
+            "alpha_lr": alpha_lr,
+            "policy_lr": remaining * config.policy_lr,
+            "value_lr": remaining * config.value_lr,
+            "bounds": [share * getattr(config, BOUNDS[region]) for region in self.distribution.trust_regions],
+        }
+
+    # --- a caller's batch -----------------------------------------------------------------------------------
+
+    def validated_batch(self, batch: Rows) -> Tree:
+        """Return a caller's batch under the names used inside, complete, and its columns as [n]."""
+        olds = {f"old_{name}s": name for name in self.distribution.parameters}  # the public names of the old policy's
+        self._check_batch(batch, ("obs", *olds, "returns", "advantages"))
+        rows = batch["obs"].shape[0]
+        ones = batch["obs"].new_ones(rows)
+        raw = batch["actions_raw"] if "actions_raw" in batch else self.policy.recover(batch["actions"])
+        columns = {"restarting_weights": ones, "importance_weights": ones, **batch}
+        return {
+            "obs": batch["obs"],
+            "actions_raw": raw,
+            "old": {name: batch[public] for public, name in olds.items()},
+            **{name: columns[name].reshape(rows) for name in COLUMNS},
+        }
+
+    def _check_batch(self, batch: Rows, needed: tuple[str, ...]) -> None:
+        """Refuse a batch that lacks a field, holds another, or whose fields differ in length."""
+        known = (*needed, "actions", "actions_raw", "restarting_weights", "importance_weights")
+        missing = [name for name in needed if name not in batch]
+        missing += [] if {"actions", "actions_raw"} & batch.keys() else ["actions"]
+        if missing:
+            raise ConfigError(f"The batch lacks {', '.join(missing)}: V-MPO needs {', '.join(needed)} and actions.")
+        unknown = sorted(batch.keys() - {*known})
+        if unknown:
+            raise ConfigError(f"The batch holds {', '.join(unknown)}: V-MPO knows {', '.join(known)}.")
+        rows, share = batch["obs"].shape[0], self.config.topk_fraction
+        for name, values in batch.items():
+            if values.shape[:1] != (rows,):
+                raise ConfigError(
+                    f"{name} has shape {tuple(values.shape)}, and obs has {rows} rows: give one entry a row."
+                )
+        if selection_size(share, rows) < 1:
+            raise ConfigError(f"topk_fraction {share} of {rows} rows selects nothing: raise it, or give more rows.")
 
     # --- what the agent owns --------------------------------------------------------------------------------
 
@@ -323,18 +243,38 @@ class VMPOAgent(Agent):
 
     @property
     def alpha_sigma(self) -> float:
-        """The multiplier of the spread's KL."""
+        """The multiplier of the standard deviation's KL."""
         return float(positive(self.state["multipliers"]["parameter"])[1])
 
+    def _initial_state(self) -> Tree:
+        vector = self.flat.vector
+        temperature = vector.new_tensor(unconstrained(self.config.temperature_init))
+        multipliers = vector.new_tensor([unconstrained(1.0) for _ in self.distribution.trust_regions])
+        state: Tree = {
+            "parameters": vector,
+            "moments": self.optimizer.initial_moments(vector),
+            "temperature": dual(temperature, self.optimizer),
+            "multipliers": dual(multipliers, self.optimizer),
+            "normalizer": dict(self.policy.obs_normalizer.named_buffers()),
+        }
+        if self.config.old_policy != "rollout":
+            state["old"] = {"parameters": vector.clone(), "age": vector.new_zeros(())}
+        return state
+
+    def _acting(self, state: Tree) -> Tensor:
+        """Parameters of the policy that collects: with `old_policy` "updates" the old one, as Song et al. do."""
+        owner: Rows = state["old"] if self.config.old_policy == "updates" else state
+        return owner["parameters"]
+
     def move(self, state: Tree) -> None:
-        """See `Agent`."""
+        """Keep the state in these tensors, which hold the same numbers, from now on."""
         self.state = state
         self.flat.move(state["parameters"])
         if isinstance(self.policy.obs_normalizer, RunningNorm):
             self.policy.obs_normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
-        """Everything the agent needs to go on as if nothing had happened."""
+        """Return everything the agent needs to go on as if nothing had happened."""
         owned = {name: part for name, part in self.state.items() if name not in ("parameters", "normalizer")}
         return {"policy": dict(self.policy.state_dict()), **owned, "generator": self.generator.get_state()}
 
@@ -350,51 +290,3 @@ class VMPOAgent(Agent):
         self.policy.load_state_dict(state["policy"])
         if "old" in self.state:
             self.state["old"]["parameters"].copy_(self.flat.vector)
-
-    # --- details --------------------------------------------------------------------------------------------
-
-    def _initial_state(self) -> Tree:
-        vector = self.flat.vector
-        temperature = vector.new_tensor(unconstrained(self.config.temperature_init))
-        multipliers = vector.new_tensor([unconstrained(1.0), unconstrained(1.0)])
-        return {
-            "parameters": vector,
-            "moments": self.optimizer.initial_moments(vector),
-            "temperature": dual(temperature, self.optimizer),
-            "multipliers": dual(multipliers, self.optimizer),
-            "normalizer": dict(self.policy.obs_normalizer.named_buffers()),
-        }
-
-    def _acting(self, state: Tree) -> Tensor:
-        """Parameters of the policy that collects: with `old_policy` "updates" the old one, as Song et al. do."""
-        owner: Rows = state["old"] if self.config.old_policy == "updates" else state
-        return owner["parameters"]
-
-    def _outputs(self, state: Tree, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, log-std and value [...] as functions of the parameters and of the normaliser's statistics."""
-        named = self._named(state["parameters"], state["normalizer"]).items()
-        mean, log_std, value = functional_call(self.network, {f"policy.{name}": part for name, part in named}, obs)
-        return mean, log_std, value.squeeze(-1)
-
-    def _policy_outputs(self, parameters: Tensor, normalizer: Rows, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-std alone."""
-        outputs: tuple[Tensor, Tensor] = functional_call(self.policy, self._named(parameters, normalizer), obs)
-        return outputs
-
-    def _named(self, parameters: Tensor, normalizer: Rows) -> Rows:
-        buffers = {f"obs_normalizer.{name}": value for name, value in normalizer.items()}
-        return {**self.flat.by_name(parameters), **buffers}
-
-    def hyper(self, remaining: float = 1.0) -> Rows:
-        """See `Agent`."""
-        numbers: dict[str, Any] = {name: getattr(self.config, name) for name in HYPER}
-        # LaTeX: \beta'_\alpha = \frac{\beta_\alpha}{\sqrt{M}}
-        alpha_lr = self.config.alpha_lr / math.sqrt(self.config.m_steps)
-        numbers["alpha_lr"] = alpha_lr
-        numbers["policy_lr"], numbers["value_lr"] = remaining * self.config.policy_lr, remaining * self.config.value_lr
-        share = max(remaining, 0.01) ** 2 if self.config.anneal_bounds else 1.0
-        numbers["bounds"] = [share * self.config.epsilon_mu, share * self.config.epsilon_sigma]
-        return as_tensors(numbers, self.flat.vector)
-
-    def _tensor(self, values: Array | Tensor) -> Tensor:
-        return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)

@@ -4,23 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from minerva.compute.optim import OptimizerType
-from minerva.config import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Config, LayerSizes, Within
+from minerva.compute.optim import OptimizerConfig
+from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
 from minerva.errors import ConfigError
-
-
-def selection_size(topk_fraction: float, rows: int) -> int:
-    """k: how many of the rows enter the E-step; 29 of 100 for 0.29, whose product is a little less in floats."""
-    # LaTeX: k = \lfloor f n + 10^{-9} \rfloor
-    k = int(topk_fraction * rows + 1e-9)
-    return k
+from minerva.trainers.vmpo.losses import selection_size
 
 
 @dataclass(frozen=True)
-class VMPOConfig(Config):
+class VMPOConfig(OptimizerConfig):
     """Every hyperparameter of V-MPO with its default."""
-
-    DIVIDED = ("num_envs", "minibatch_size")
 
     # Networks
     policy_layer_sizes: LayerSizes = (256, 256)
@@ -37,19 +29,19 @@ class VMPOConfig(Config):
     """log sigma of the untrained policy in every state; None: what the layers' initialisation gives, about 0."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
     """E: environments stepped together."""
-    rollout_steps: Annotated[int, AT_LEAST_ONE] = 2048
+    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 2048
     """T: steps of each environment between two updates."""
     normalize_observations: bool = True
     """Shift and scale observations to zero mean and unit variance."""
-    normalize_rewards: bool | None = None
+    normalize_rewards: Annotated[bool | None, LOOP] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 
     # Advantages
-    gamma: Annotated[float, FRACTION] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
-    gae_lambda: Annotated[float, FRACTION] = 0.95
+    gae_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
     """lambda: trace parameter of GAE."""
     advantage_estimator: Literal["returns", "gae", "dae"] = "returns"
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
@@ -59,13 +51,13 @@ class VMPOConfig(Config):
     # E-step
     topk_fraction: Annotated[float, Within("(0, 1]")] = 0.5
     """f: share of the batch, by advantage, that enters the E-step."""
-    epsilon_eta: Annotated[float, POSITIVE] = 0.1
+    epsilon_eta: Annotated[float, POSITIVE, TENSOR] = 0.1
     """epsilon_eta: bound of the E-step."""
     temperature: Literal["gradient", "solved"] = "gradient"
     """Move the temperature by gradient, or solve its one-dimensional dual in each update."""
     temperature_init: Annotated[float, POSITIVE] = 1.0
-    """Initial temperature eta."""
-    temperature_lr: Annotated[float, POSITIVE] = 1e-4
+    """Initial temperature eta itself (in MPO, the field of this name is the unconstrained parameter)."""
+    temperature_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """Learning rate of the temperature."""
     centered_weights: bool = False
     """Take from each weight what it would be if all were the same: the worse rows repel. Needs topk_fraction 1."""
@@ -79,32 +71,28 @@ class VMPOConfig(Config):
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
     """Trust region around the policy that collected, or one replaced every so many updates, or at a KL bound."""
-    old_policy_period: Annotated[int, AT_LEAST_ONE] = 100
+    old_policy_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
     """Updates between replacements with old_policy "updates"; with "kl" it is replaced after so many at the latest."""
-    epsilon_mu: Annotated[float, POSITIVE] = 0.01
+    epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.01
     """epsilon_mu: bound on the mean's KL."""
-    epsilon_sigma: Annotated[float, POSITIVE] = 0.01
+    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 0.01
     """epsilon_sigma: bound on the standard deviation's KL."""
     alpha_update: Literal["gradient", "multiplicative"] = "gradient"
     """Move the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
-    alpha_lr: Annotated[float, POSITIVE] = 1e-4
+    alpha_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """beta_alpha: rate of both multipliers, which each minibatch moves; divided by the square root of m_steps."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE] = 5e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR] = 5e-4
     """Learning rate of the policy, and of a shared encoder."""
-    value_lr: Annotated[float, POSITIVE] = 1e-3
+    value_lr: Annotated[float, POSITIVE, TENSOR] = 1e-3
     """Learning rate of the value network."""
-    anneal_lr: bool = False
+    anneal_lr: Annotated[bool, LOOP] = False
     """Let both learning rates fall linearly to 0 over the run."""
-    anneal_bounds: bool = False
-    """Let both KL bounds fall with the square of the rates, as the KL of a step does with the step; to 1e-4 of them."""
-    max_grad_norm: Annotated[float, Within("(0, inf]")] = 10.0
+    anneal_bounds: Annotated[bool, LOOP] = False
+    """Let both KL bounds fall with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
+    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 10.0
     """Gradients of policy and value together are shortened to this length; inf: never."""
-    optimizer_type: OptimizerType = "adam"
-    """"adam" (eps 1e-5) or "sgd"."""
-    sgd_momentum: Annotated[float, FRACTION] = 0.9
-    """Momentum of "sgd"."""
 
     @property
     def minibatches(self) -> int:
@@ -118,7 +106,7 @@ class VMPOConfig(Config):
         return ("V-MPO", "PPO")
 
     def check(self) -> None:
-        """The selection must not be empty, hold all that is learned from, and the bounds fall only with the rates."""
+        """Check the selection, which must hold a row and all that are learned from, and what is annealed."""
         if self.centered_weights and self.topk_fraction < 1:
             raise ConfigError(
                 "centered_weights learns from all rows, the KL bounds hold over the selected: set topk_fraction to 1."

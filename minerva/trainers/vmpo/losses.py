@@ -7,31 +7,14 @@ Shapes: n rows of a batch, D action dimensions; every argument and result is [n]
 import torch
 from torch import Tensor
 
-from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std
-from minerva.formulas.returns import discounted_returns, gae, td_errors
-
-# --- evaluate ---------------------------------------------------------------------------------------------------
-
-
-def estimated(
-    estimator: str, rollout: dict[str, Tensor], values: Tensor, next_values: Tensor, hyper: dict[str, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of a rollout by the estimator "returns", "gae" or "dae".  [T, E] each"""
-    rewards, terminated, ended = rollout["rewards"], rollout["terminated"], rollout["ended"]
-    if estimator == "returns":
-        returns = discounted_returns(rewards, next_values, terminated, ended, hyper["gamma"])
-        # LaTeX: A_t = G_t - V(s_t)
-        advantages = returns - values
-        return advantages, returns
-    advantages = td_errors(rewards, values, next_values, terminated, hyper["gamma"])
-    if estimator == "gae":
-        advantages = gae(advantages, ended, hyper["gamma"], hyper["gae_lambda"])
-    # LaTeX: G_t = A_t + V(s_t)
-    returns = advantages + values
-    return advantages, returns
-
-
 # --- E-step -----------------------------------------------------------------------------------------------------
+
+
+def selection_size(topk_fraction: float, rows: int) -> int:
+    """k: how many of the rows enter the E-step; 29 of 100 for 0.29, whose product is a little less in floats."""
+    # LaTeX: k = \lfloor f n + 10^{-9} \rfloor
+    k = int(topk_fraction * rows + 1e-9)
+    return k
 
 
 def scores(advantages: Tensor, restarting: Tensor, temperature: Tensor) -> Tensor:
@@ -79,17 +62,10 @@ def temperature_loss(temperature: Tensor, log_total: Tensor, counted: Tensor, bo
 
 
 def weights_kl(weights: Tensor, score: Tensor, log_total: Tensor, counted: Tensor) -> Tensor:
-    """KL of the weights to the selected rows as they were drawn: the dual's slope is the bound minus this.  []"""
+    """KL of the weights to the selected rows as they were drawn: the dual's derivative is the bound minus this.  []"""
     # LaTeX: D_\psi = \sum_t \psi_t s_t - \log\bar{Z} + \log \sum_t \bar{w}_t
     kl = (weights * score).sum() - log_total + torch.log(counted.sum())
     return kl
-
-
-def effective_sample_size(weights: Tensor) -> Tensor:
-    """How many equally weighted rows would be as noisy.  []"""
-    # LaTeX: ESS = \frac{1}{\sum_t \psi_t^2}
-    size = 1 / (weights**2).sum()
-    return size
 
 
 def centered(weights: Tensor, restarting: Tensor, importance: Tensor) -> Tensor:
@@ -115,17 +91,6 @@ def weighted_nll(weights: Tensor, log_prob: Tensor) -> Tensor:
     return loss
 
 
-def divergences(mean: Tensor, log_std: Tensor, old_mean: Tensor, old_log_std: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(old || new) of each row by its mean and by its spread.  [n, D] -> [n], [n]"""
-    kl_mean = gaussian_kl_mean(mean, old_mean, old_log_std)
-    kl_std = gaussian_kl_std(log_std, old_log_std)
-    # LaTeX: D_{\mu,t} = \sum_j D_{\mu,t,j}
-    by_mean = kl_mean.sum(-1)
-    # LaTeX: D_{\sigma,t} = \sum_j D_{\sigma,t,j}
-    by_std = kl_std.sum(-1)
-    return by_mean, by_std
-
-
 def mean_over(rows: Tensor, selected: Tensor, count: Tensor) -> Tensor:
     """Mean over the selected rows, of which there are `count`; the others may hold anything.  []"""
     # LaTeX: \bar{x} = \mathbb{E}_{t \in S}[x_t]
@@ -133,53 +98,33 @@ def mean_over(rows: Tensor, selected: Tensor, count: Tensor) -> Tensor:
     return mean
 
 
-def constraints(
-    mean: Tensor, log_std: Tensor, batch: dict[str, Tensor], selected: Tensor, count: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Both KLs over the selected rows, which are what is constrained, and as metrics also over all.  [2]"""
-    by_mean, by_std = divergences(mean, log_std, batch["old_means"], batch["old_log_stds"])
-    # LaTeX: D_\mu = \mathbb{E}_{t \in S}[D_{\mu,t}]
-    kl_mu = mean_over(by_mean, selected, count)
-    # LaTeX: D_\sigma = \mathbb{E}_{t \in S}[D_{\sigma,t}]
-    kl_sigma = mean_over(by_std, selected, count)
-    metrics = {"kl/mean": by_mean.mean(), "kl/std": by_std.mean(), "kl/mean_sel": kl_mu, "kl/std_sel": kl_sigma}
-    return torch.stack([kl_mu, kl_sigma]), metrics
+def trust_region_kls(kls: dict[str, Tensor], selected: Tensor, count: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """KL(old || new) of each trust region over the selected rows, which is bounded; as metrics also over all.  [K]
+
+    `kls` are those of each row and dimension, [n, D] by trust region: D_mu by the mean, D_sigma by the standard
+    deviation.
+    """
+    metrics: dict[str, Tensor] = {}
+    for region, kl in kls.items():
+        # LaTeX: D_t = \sum_j D_{t,j}
+        of_row = kl.sum(-1)
+        # LaTeX: D = \mathbb{E}_{t \in S}[D_t]
+        of_selected = mean_over(of_row, selected, count)
+        metrics |= {f"kl/{region}": of_row.mean(), f"kl/{region}_sel": of_selected}
+    return torch.stack([metrics[f"kl/{region}_sel"] for region in kls]), metrics
 
 
-def constraint_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
-    """Its gradient raises the multiplier of a KL over its bound and lowers that of one under it.  [2] each -> []"""
-    alpha_mu, alpha_sigma = multipliers.unbind()
-    kl_mu, kl_sigma = kls.unbind()
-    epsilon_mu, epsilon_sigma = bounds.unbind()
-    # LaTeX: \mathcal{L}_\alpha = \alpha_\mu (\epsilon_\mu - \operatorname{sg}(D_\mu)) + \alpha_\sigma (\epsilon_\sigma - \operatorname{sg}(D_\sigma))
-    loss = alpha_mu * (epsilon_mu - kl_mu.detach()) + alpha_sigma * (epsilon_sigma - kl_sigma.detach())
-    return loss
-
-
-def penalized(nll: Tensor, multipliers: Tensor, kls: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The policy's loss and what the two constraints add to it.  [], [2], [2] -> []"""
-    alpha_mu, alpha_sigma = multipliers.unbind()
-    kl_mu, kl_sigma = kls.unbind()
-    # LaTeX: P_\mu = \operatorname{sg}(\alpha_\mu) D_\mu
-    mean_penalty = alpha_mu.detach() * kl_mu
-    # LaTeX: P_\sigma = \operatorname{sg}(\alpha_\sigma) D_\sigma
-    std_penalty = alpha_sigma.detach() * kl_sigma
-    # LaTeX: \mathcal{L}_\pi = \mathcal{L}_\pi^{NLL} + P_\mu + P_\sigma
-    loss = nll + mean_penalty + std_penalty
-    return loss, mean_penalty, std_penalty
-
-
-def value_loss(values: Tensor, returns: Tensor) -> Tensor:
-    """Half the mean squared error of the values, over all rows.  []"""
-    # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]
-    loss = 0.5 * ((values - returns) ** 2).mean()
+def policy_loss(nll: Tensor, costs: Tensor) -> Tensor:
+    """The policy's loss: likelihood and what the constraints cost.  [], [K] -> []"""
+    # LaTeX: \mathcal{L}_\pi = \mathcal{L}_\pi^{NLL} + \sum_j P_j
+    loss = sum(costs.unbind(), nll)
     return loss
 
 
 # --- what an update learned from --------------------------------------------------------------------------------
 
 
-def spreads(columns: dict[str, Tensor]) -> dict[str, Tensor]:
+def mean_std_metrics(columns: dict[str, Tensor]) -> dict[str, Tensor]:
     """Mean and biased standard deviation of each column, as metrics.  [] each"""
     means = {f"{name}_mean": rows.mean() for name, rows in columns.items()}
     return {**means, **{f"{name}_std": rows.std(correction=0) for name, rows in columns.items()}}

@@ -37,10 +37,11 @@ class VMPOTrainer(OnPolicyTrainer):
         *,
         engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
+        config: VMPOConfig | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """`hyperparameters` are the other fields of `VMPOConfig`."""
-        config = VMPOConfig.from_dict(
+        """Make a trainer from a `config`, which is used as it is, or from `hyperparameters`, its other fields."""
+        config = config or VMPOConfig.from_dict(
             {
                 "policy_layer_sizes": policy_layer_sizes,
                 "value_layer_sizes": value_layer_sizes,

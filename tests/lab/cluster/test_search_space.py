@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from minerva.cli.main import _parse, main
-from minerva.config import Config
+from minerva.config import TENSOR, Config
 from minerva.errors import ConfigError
 from minerva.lab.cluster.space import Dimension, space
 from minerva.lab.cluster.tuning import Best, Search, drawn_from, evaluations, preset_file
 from minerva.presets import preset_for, presets
-from minerva.trainers.registry import ALGORITHMS, agent_class, config_class
+from minerva.trainers.registry import ALGORITHMS, config_class
 
 
 def dimension(text: str, algo: str = "ppo", **values: Any) -> Dimension:
@@ -24,7 +24,7 @@ def dimension(text: str, algo: str = "ppo", **values: Any) -> Dimension:
 def test_by_default_the_numbers_of_an_update_are_searched_and_every_end_is_a_valid_value(algo: str) -> None:
     config: Config = config_class(algo)()
     found = space(algo, config, [])
-    assert {"policy_lr", "gamma"} <= {each.name for each in found} <= set(agent_class(algo).INPUTS)
+    assert {"policy_lr", "gamma"} <= {each.name for each in found} <= set(config_class(algo).fields_with(TENSOR))
     for each in found:
         for drawn in (each.low, each.high):
             type(config).from_dict({each.name: each.value(drawn)})

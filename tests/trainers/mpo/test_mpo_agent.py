@@ -10,9 +10,11 @@ from tiny_runs import same
 from torch import Tensor
 from trees import leaves
 
+from minerva.config import LOOP
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import FLOOR, positive
-from minerva.trainers.mpo.agent import LOOP, MPOAgent
+from minerva.trainers.mpo.agent import MPOAgent
+from minerva.trainers.mpo.config import MPOConfig
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
@@ -145,7 +147,7 @@ def test_an_unknown_optimiser_is_refused(make_agent: MakeAgent, name: str) -> No
         make_agent(optimizer_type=name)
 
 
-@pytest.mark.parametrize("name", LOOP)
+@pytest.mark.parametrize("name", MPOConfig.fields_with(LOOP))
 def test_what_only_the_loop_knows_is_refused(make_agent: MakeAgent, name: str) -> None:
     with pytest.raises(ConfigError, match="setting of MPOTrainer"):
         make_agent(**{name: 1})

@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from minerva.distributions import Gaussian
 from minerva.formulas.gaussian import gaussian_kl_mean, gaussian_kl_std, sampled_actions
-from minerva.formulas.lagrange import multiplier_loss, penalty, solved_temperature
+from minerva.formulas.lagrange import solved_temperature
+from minerva.formulas.statistics import effective_samples
+from minerva.formulas.trust_region import multiplier_loss, penalties
 from minerva.trainers.mpo.losses import (
     dual_residual,
-    effective_samples,
-    mean_loss,
     out_of_bounds_scores,
-    std_loss,
     temperature_loss,
+    weighted_nll,
     weights,
     weights_entropy,
     weights_kl,
@@ -73,7 +74,7 @@ def test_equal_and_one_sided_weights_are_the_ends_of_each_diagnostic() -> None:
     one = torch.zeros(N, B, dtype=torch.float64)
     one[2] = 1
     for psi, kl, entropy, samples in ((equal, 0, math.log(N), N), (one, math.log(N), 0, 1)):
-        found = (weights_kl(psi).item(), weights_entropy(psi).item(), effective_samples(psi).item())
+        found = (weights_kl(psi).item(), weights_entropy(psi).item(), effective_samples(psi).mean().item())
         assert found == pytest.approx((kl, entropy, samples), abs=1e-12)
 
 
@@ -104,10 +105,20 @@ def test_samples_are_shifted_and_scaled_noise() -> None:
     torch.testing.assert_close(actions.std(0).log(), log_std, rtol=0, atol=0.05)
 
 
+def fit_loss(psi: Tensor, actions: Tensor, mean: Tensor, log_std: Tensor, region: str) -> Tensor:
+    """The M-step's likelihood of one trust region; what the other bounds is that of the old policy."""
+    bounds = torch.ones(mean.shape[-1], dtype=mean.dtype)
+    gaussian = Gaussian(-bounds, bounds)
+    new = gaussian.params(mean, log_std)
+    constant = {"mean": "log_std", "std": "mean"}[region]
+    old = {name: part if name == constant else torch.full_like(part, torch.nan) for name, part in new.items()}
+    return weighted_nll(psi, gaussian.log_prob(gaussian.decoupled(old, new)[region], actions))
+
+
 def test_the_mean_that_fits_best_is_the_weighted_mean() -> None:
     psi, actions, _, log_std = samples()
     best = (psi.unsqueeze(-1) * actions).sum(0).requires_grad_()
-    (slope,) = torch.autograd.grad(mean_loss(psi, actions, best, log_std), best)
+    (slope,) = torch.autograd.grad(fit_loss(psi, actions, best, log_std, "mean"), best)
     torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-12)
 
 
@@ -115,7 +126,7 @@ def test_the_spread_that_fits_best_is_the_weighted_one_around_the_old_mean() -> 
     psi, actions, mean, _ = samples()
     variance = (psi.unsqueeze(-1) * (actions - mean) ** 2).sum(0)
     best = (0.5 * torch.log(variance)).requires_grad_()
-    (slope,) = torch.autograd.grad(std_loss(psi, actions, mean, best), best)
+    (slope,) = torch.autograd.grad(fit_loss(psi, actions, mean, best, "std"), best)
     torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-12)
 
 
@@ -123,12 +134,14 @@ def test_the_loss_is_a_sum_over_samples_and_a_mean_over_states() -> None:
     """Dividing by N as well, a known slip, would make the constraints N times as heavy."""
     psi, actions, mean, log_std = samples()
     twice = [torch.cat((part, part)) for part in (0.5 * psi, actions)]
-    torch.testing.assert_close(mean_loss(*twice, mean, log_std), mean_loss(psi, actions, mean, log_std))
+    torch.testing.assert_close(fit_loss(*twice, mean, log_std, "mean"), fit_loss(psi, actions, mean, log_std, "mean"))
     wider = [torch.cat((part, part), 1) for part in (psi, actions)] + [
         torch.cat((part, part)) for part in (mean, log_std)
     ]
-    torch.testing.assert_close(std_loss(*wider), std_loss(psi, actions, mean, log_std))
-    torch.testing.assert_close(mean_loss(2 * psi, actions, mean, log_std), 2 * mean_loss(psi, actions, mean, log_std))
+    torch.testing.assert_close(fit_loss(*wider, "std"), fit_loss(psi, actions, mean, log_std, "std"))
+    torch.testing.assert_close(
+        fit_loss(2 * psi, actions, mean, log_std, "mean"), 2 * fit_loss(psi, actions, mean, log_std, "mean")
+    )
 
 
 def test_the_split_kls_are_those_of_torchs_distributions() -> None:
@@ -148,7 +161,7 @@ def test_equal_policies_pay_nothing_and_are_not_pushed() -> None:
         gaussian_kl_mean(mean, mean.detach(), log_std.detach()).mean(0),
         gaussian_kl_std(log_std, log_std.detach()).mean(0),
     )
-    cost = sum(penalty(torch.full((D,), 1000.0, dtype=torch.float64), kl) for kl in kls)
+    cost = sum(penalties(torch.full((D,), 1000.0, dtype=torch.float64), kl).sum() for kl in kls)
     slopes = torch.autograd.grad(cost, (mean, log_std))
     assert cost.item() == 0
     assert all(slope.abs().max() == 0 for slope in slopes)

@@ -30,7 +30,7 @@ def test_targets_differ_by_what_bfloat16_costs_and_no_more(settings: dict[str, o
     plain, low = make(False, **settings), make(True, **settings)
     rows = plain.prepared(batch(steps))
     noise = plain.draw_update(rows)
-    (full, _), (rough, _) = (agent.evaluate.targets(agent.state, rows, noise, agent.hyper()) for agent in (plain, low))
+    (full, _), (rough, _) = (agent.evaluated.targets(agent.state, rows, noise, agent.hyper()) for agent in (plain, low))
     assert rough.dtype == torch.float32
     assert not torch.equal(rough, full)
     spread = (full - rows["rewards"][0]).abs().max().item()  # what the critic adds to the reward
@@ -41,7 +41,7 @@ def test_values_are_not_rounded_to_bfloat16() -> None:
     agent = make(True)
     source = torch.Generator().manual_seed(1)
     obs, actions = torch.randn(64, 5, generator=source), torch.rand(20, 64, 2, generator=source)
-    values = agent.learner.values(agent.state["q_target"], obs, actions)
+    values = agent.evaluated.target_values(agent.state["q_target"], obs, actions)
     assert values.dtype == torch.float32
     assert len(values.unique()) > 1_000
     assert not torch.equal(values, values.to(torch.bfloat16).float())
@@ -52,7 +52,7 @@ def test_the_online_critic_and_all_that_is_kept_stay_in_full_precision() -> None
     rows = plain.prepared(batch(1))
     target = torch.randn(64, generator=torch.Generator().manual_seed(2))
     losses = [
-        agent.evaluate.loss(agent.state["q"], rows["obs"][0], rows["actions_executed"][0], target)[0]
+        agent.evaluated.loss(agent.state["q"], rows["obs"][0], rows["actions_executed"][0], target)[0]
         for agent in (plain, low)
     ]
     assert torch.equal(*losses)

@@ -221,9 +221,9 @@ def test_retrace_with_lambda_0_is_the_one_step_target(
     batch = make_batch(9, 4)
     rows, first = along.prepared(batch), short.prepared({name: value[:, 0] for name, value in batch.items()})
     noise = along.draw_update(rows)["critic"]
-    target = along.evaluate.retrace_target(along.state, rows, noise, along.hyper())
+    target = along.evaluated.retrace_target(along.state, rows, noise, along.hyper())
     own = noise.view(8, 9, 4, 2)[:, :, 0]
-    one_step, _ = short.evaluate.targets(short.state, first, {"critic": own, "actions": own}, short.hyper())
+    one_step, _ = short.evaluated.targets(short.state, first, {"critic": own, "actions": own}, short.hyper())
     if critic == "categorical":
         atoms = torch.linspace(-20, 20, 51)
         target, one_step = (target * atoms).sum(-1), (one_step * atoms).sum(-1)
@@ -247,7 +247,7 @@ def test_every_critic_learns_a_constant_with_every_target(
     for _ in range(150):
         agent.update(batch | ends)
     obs, actions = (batch[name] if target == "td" else batch[name][:, 0] for name in ("obs", "actions_exec"))
-    found = agent.learner.values(agent.state["q"], obs, actions)
+    found = agent.evaluated.target_values(agent.state["q"], obs, actions)
     torch.testing.assert_close(found, torch.ones(32), rtol=0, atol=0.05)
 
 
@@ -360,9 +360,11 @@ def test_weights_of_a_state_add_up_to_two_with_the_penalty(make_agent: MakeAgent
     for bound, total in ((0.0, 1.0), (0.001, 2.0)):
         agent = make_agent(epsilon_penalty=bound)
         rows = agent.prepared(make_batch())
-        sampled = agent.learner.sampled(agent.state, rows["obs"][0], agent.draw_update(rows)["actions"])
-        samples, _ = agent.improve.e_step(agent.state, rows["obs"][0], sampled, agent.hyper())
-        torch.testing.assert_close(samples["weights"].sum(0), torch.full((9,), total))
+        _, samples = agent.evaluated.targets(agent.state, rows, agent.draw_update(rows), agent.hyper())
+        temperatures = agent.improved.duals(agent.state["duals"], None).temperatures
+        excess = agent.improved._excess(samples["actions"])
+        weights, _ = agent.improved.e_step({**samples, "excess": excess}, temperatures, agent.hyper())
+        torch.testing.assert_close(weights.sum(0), torch.full((9,), total))
 
 
 def test_a_solved_temperature_meets_its_bound_in_every_update(make_agent: MakeAgent, make_batch: MakeBatch) -> None:

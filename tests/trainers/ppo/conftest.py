@@ -20,7 +20,7 @@ def make_agent() -> Callable[..., PPOAgent]:
     def make(seed: int = 0, **hyperparameters: Any) -> PPOAgent:
         sizes = {"policy_layer_sizes": (16, 16), "critic_layer_sizes": (16,)}
         shape = {"rollout_steps": 32, "num_envs": 2, "minibatch_size": 16, "update_epochs": 4}
-        return PPOAgent(OBS, ACT, PPOConfig.from_dict({**sizes, **shape, **hyperparameters}), seed=seed)
+        return PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**sizes, **shape, **hyperparameters}), seed=seed)
 
     return make
 

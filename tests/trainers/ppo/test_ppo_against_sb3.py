@@ -50,7 +50,7 @@ class DoubleExtractor(FlattenExtractor):
 def make_agent(**hyperparameters: Any) -> PPOAgent:
     """An agent whose normaliser is the identity: variance 1 together with the constant 1e-8."""
     config = {"rollout_steps": ROWS, "minibatch_size": ROWS, "update_epochs": 1, "target_kl": None, "policy_lr": RATE}
-    agent = PPOAgent(OBS, ACT, PPOConfig.from_dict({**config, **hyperparameters}), seed=3)
+    agent = PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**config, **hyperparameters}), seed=3)
     agent.network.obs_normalizer.var.fill_(1 - 1e-8)
     agent.network.actor_logstd.data.copy_(torch.tensor([-0.4, 0.3]))
     return agent
@@ -137,7 +137,7 @@ def test_a_minibatchs_loss_terms_and_gradient_are_those_of_sb3(settings: dict[st
     rows, model = make_rows(agent), make_sb3(agent)
     fill_buffer(model.rollout_buffer, rows)
     leaf = agent.flat.vector.clone().requires_grad_()
-    loss, metrics = agent.loss(leaf, agent.state["normalizer"], rows, agent.hyper(1.0))
+    loss, metrics = agent.improved.loss(leaf, agent.state["normalizer"], rows, agent.hyper(1.0))
     loss.backward()
     model.train()
 
@@ -149,8 +149,8 @@ def test_a_minibatchs_loss_terms_and_gradient_are_those_of_sb3(settings: dict[st
     assert metrics["losses/approx_kl"].item() == pytest.approx(theirs["approx_kl"], rel=1e-10)
     assert metrics["losses/clipfrac"].item() == pytest.approx(theirs["clip_fraction"], rel=1e-6)
     assert 0.2 < theirs["clip_fraction"] < 0.8, "the data should reach both sides of the clip range"
-    for name, slope in agent.flat.by_name(leaf.grad).items():
-        torch.testing.assert_close(slope, model.policy.get_parameter(sb3_name(name)).grad, rtol=1e-9, atol=1e-12)
+    for name, grads in agent.flat.by_name(leaf.grad).items():
+        torch.testing.assert_close(grads, model.policy.get_parameter(sb3_name(name)).grad, rtol=1e-9, atol=1e-12)
 
 
 @SETTINGS
@@ -158,7 +158,7 @@ def test_one_clipped_optimiser_step_is_that_of_sb3(settings: dict[str, Any]) -> 
     agent = make_agent(max_grad_norm=0.1, **settings)
     rows, model = make_rows(agent), make_sb3(agent)
     fill_buffer(model.rollout_buffer, rows)
-    state, _ = agent.minibatch_step(agent.state, rows, torch.arange(ROWS), agent.hyper(1.0))
+    state, _ = agent.improved.minibatch_step(agent.state, rows, torch.arange(ROWS), agent.hyper(1.0))
     model.train()
     for name, parameter in agent.flat.by_name(state["parameters"]).items():
         moved = model.policy.get_parameter(sb3_name(name)).detach()

@@ -38,7 +38,7 @@ def test_log_probabilities_do_not_drift_between_acting_and_learning() -> None:
     config = PPOConfig(rollout_steps=STEPS, num_envs=ENVS, minibatch_size=32, policy_lr=3e-3)
     envs = make_engine("Pendulum-v1", ENVS)
     envs.reset(range(ENVS))
-    agent = Recording(envs.observation.size, envs.action.size, config, seed=1)
+    agent = Recording(envs.observation.size, envs.action.size, config=config, seed=1)
     stack = Stack([agent], "off", 0)
     rollout = make_rollout(STEPS, ENVS, envs.observation.size, envs.action.size)
     for n in range(6):
@@ -58,7 +58,7 @@ def test_the_normaliser_has_seen_each_observation_once() -> None:
     config = PPOConfig(rollout_steps=STEPS, num_envs=ENVS, minibatch_size=32, update_epochs=10)
     envs = make_engine("Pendulum-v1", ENVS)
     envs.reset(range(ENVS))
-    agent = PPOAgent(envs.observation.size, envs.action.size, config)
+    agent = PPOAgent(envs.observation.size, envs.action.size, config=config)
     stack = Stack([agent], "off", 0)
     rollout = make_rollout(STEPS, ENVS, envs.observation.size, envs.action.size)
     seen = []
@@ -73,7 +73,7 @@ def test_the_normaliser_has_seen_each_observation_once() -> None:
 
 
 def test_actions_are_stored_as_sampled_and_executed_clipped() -> None:
-    agent = PPOAgent(3, 2, PPOConfig(initial_log_std=2.0), seed=0)
+    agent = PPOAgent(3, 2, config=PPOConfig(initial_log_std=2.0), seed=0)
     observations = np.random.default_rng(0).standard_normal((500, 3)).astype(np.float32)
     sampled = agent.sample(observations)
     assert sampled.abs().max() > 1

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
+from minerva.formulas.returns import value_loss
 from minerva.trainers.ppo.losses import (
     approximate_kl,
     clip_fraction,
     clipped_surrogate,
     clipped_value_loss,
     log_ratio,
-    value_loss,
 )
 
 CLIP = torch.tensor(0.2, dtype=torch.float64)

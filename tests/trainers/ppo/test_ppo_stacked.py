@@ -48,8 +48,10 @@ def test_one_minibatch_step(agents: list[PPOAgent], make_rollout: MakeRollout) -
     rows = [{name: value.detach() for name, value in batch.items()} for batch in rows]
     index = [torch.arange(16 * n, 16 * n + 16) for n in range(3)]
     with torch.no_grad():
-        alone = [agent.minibatch_step(agent.state, rows[n], index[n], hyper[n]) for n, agent in enumerate(agents)]
-        together = torch.func.vmap(agents[0].minibatch_step)(
+        alone = [
+            agent.improved.minibatch_step(agent.state, rows[n], index[n], hyper[n]) for n, agent in enumerate(agents)
+        ]
+        together = torch.func.vmap(agents[0].improved.minibatch_step)(
             stacked([agent.state for agent in agents]), stacked(rows), torch.stack(index), stacked(hyper)
         )
     for part in (0, 1):

@@ -109,7 +109,7 @@ def test_the_ratio_is_exactly_one_before_the_first_step(make_agent: MakeAgent, m
     for seed in range(3):
         rollout = make_rollout(agent, seed)
         batch = agent.evaluated(agent.state, rollout, agent.hyper(1.0))
-        _, metrics = agent.loss(agent.state["parameters"], agent.state["normalizer"], batch, agent.hyper(1.0))
+        _, metrics = agent.improved.loss(agent.state["parameters"], agent.state["normalizer"], batch, agent.hyper(1.0))
         assert metrics["losses/approx_kl"].item() == 0
         assert metrics["losses/old_approx_kl"].item() == 0
         assert metrics["losses/clipfrac"].item() == 0
@@ -127,18 +127,18 @@ def test_what_the_old_policy_said_does_not_follow_the_new_one(make_agent: MakeAg
 
 
 def test_the_first_gradient_is_the_policy_gradient(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
-    """At ratio 1 the surrogate's slope is that of -E[A log pi], whatever the clip range."""
+    """At ratio 1 the surrogate's grads is that of -E[A log pi], whatever the clip range."""
     agent = make_agent(norm_adv=False, vf_coef=0.0)
     batch = agent.evaluated(agent.state, make_rollout(agent), agent.hyper(1.0))
     batch = {name: rows.detach() for name, rows in batch.items()}
     leaf = agent.flat.vector.clone().requires_grad_()
-    total, _ = agent.loss(leaf, agent.state["normalizer"], batch, agent.hyper(1.0))
-    (slope,) = torch.autograd.grad(total, leaf)
+    total, _ = agent.improved.loss(leaf, agent.state["normalizer"], batch, agent.hyper(1.0))
+    (grads,) = torch.autograd.grad(total, leaf)
     log_prob = gaussian_log_prob(
         agent.network.get_deterministic_action(batch["obs"]), agent.network.actor_logstd, batch["actions_raw"]
     )
     (-(batch["advantages"] * log_prob).mean()).backward()
-    for name, part in agent.flat.by_name(slope).items():
+    for name, part in agent.flat.by_name(grads).items():
         expected = agent.network.get_parameter(name).grad
         torch.testing.assert_close(part, torch.zeros_like(part) if expected is None else expected, rtol=1e-4, atol=1e-6)
 
@@ -196,8 +196,8 @@ def test_selecting_on_the_device_gives_the_same_bits_as_stopping(
     assert metrics["losses/clipfrac"] > 0, "or the epochs left out could not show in it"
     monkeypatch.setattr(agent_module, "transformed", lambda: True)
     calls = []
-    plain_step = selected.minibatch_step
-    selected.minibatch_step = lambda *inputs: calls.append(1) or plain_step(*inputs)
+    plain_step = selected.improved.minibatch_step
+    selected.improved.minibatch_step = lambda *inputs: calls.append(1) or plain_step(*inputs)
     assert selected.update(rollout) == metrics
     assert_same(leaves(selected.state), leaves(stopped.state))
     assert len(calls) == 10 * MINIBATCHES, "the selection runs every epoch, so the two paths differed"
@@ -237,9 +237,9 @@ def test_learning_lowers_the_loss_it_is_given(
     rollout, hyper = make_rollout(agent), agent.hyper(1.0)
     batch = agent.evaluated(agent.state, rollout, hyper)
     with torch.no_grad():
-        before, _ = agent.loss(agent.state["parameters"], agent.state["normalizer"], batch, hyper)
+        before, _ = agent.improved.loss(agent.state["parameters"], agent.state["normalizer"], batch, hyper)
         state, _ = agent.improved(agent.state, batch, agent.draw_update(rollout), hyper)
-        after, _ = agent.loss(state["parameters"], state["normalizer"], batch, hyper)
+        after, _ = agent.improved.loss(state["parameters"], state["normalizer"], batch, hyper)
     assert after < before
 
 
@@ -276,14 +276,14 @@ def test_losses_are_of_the_last_minibatch_and_clipfrac_is_the_mean_over_all(
 ) -> None:
     agent = make_agent(policy_lr=1e-2, target_kl=None)
     seen: list[dict[str, Any]] = []
-    plain_step = agent.minibatch_step
+    plain_step = agent.improved.minibatch_step
 
     def record(*inputs: Any) -> Any:
         result = plain_step(*inputs)
         seen.append({name: value.item() for name, value in result[1].items()})
         return result
 
-    agent.minibatch_step = record
+    agent.improved.minibatch_step = record
     metrics = agent.update(make_rollout(agent))
     fractions = [row.pop("losses/clipfrac") for row in seen]
     assert len(set(fractions)) > 1

@@ -13,9 +13,9 @@ from torch import Tensor
 from minerva.compute.optim import Optimizer
 from minerva.compute.tree import Tree
 from minerva.formulas.lagrange import unconstrained
-from minerva.trainers.vmpo.config import VMPOConfig, selection_size
-from minerva.trainers.vmpo.duals import dual, dual_loss
-from minerva.trainers.vmpo.e_step import e_step
+from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.improve import dual, dual_loss, e_step
+from minerva.trainers.vmpo.losses import selection_size
 
 ADAM = Optimizer("adam", 0.9)
 
@@ -114,8 +114,8 @@ def test_gradient_steps_settle_at_the_solved_temperature() -> None:
     state = dual(torch.tensor(unconstrained(3.0), dtype=torch.float64), ADAM)
     for _ in range(600):
         parameter = state["parameter"].clone().requires_grad_()
-        (slope,) = torch.autograd.grad(dual_loss(parameter, rows, bound)[0], parameter)
-        moved, moments = ADAM.step(state["parameter"], slope, state["moments"], torch.tensor(0.05))
+        (grads,) = torch.autograd.grad(dual_loss(parameter, rows, bound)[0], parameter)
+        moved, moments = ADAM.step(state["parameter"], grads, state["moments"], torch.tensor(0.05))
         state = {"parameter": moved, "moments": moments}
     _, _, _, metrics = run(noise(), temperature="solved", epsilon_eta=0.2, topk_fraction=1.0)
     assert torch.nn.functional.softplus(state["parameter"]).item() == pytest.approx(

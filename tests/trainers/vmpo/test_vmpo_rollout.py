@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from minerva.formulas.returns import advantages_and_returns
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.losses import estimated
 
 MakeAgent = Callable[..., VMPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]
@@ -60,7 +60,7 @@ def test_a_time_limit_bootstraps_from_the_true_next_state_and_a_termination_does
     """Rules out a bootstrap from the observation after a reset: the rows after the end hold huge values."""
     values = torch.tensor([[1.0], [1000.0]])
     next_values = torch.tensor([[5.0], [1000.0]])
-    hyper = {"gamma": torch.tensor(0.5), "gae_lambda": torch.tensor(1.0)}
+    gamma, gae_lambda = torch.tensor(0.5), torch.tensor(1.0)
     for terminated, expected in ((0.0, 2 + 0.5 * 5), (1.0, 2.0)):
         rollout = {
             "rewards": torch.tensor([[2.0], [3.0]]),
@@ -68,7 +68,7 @@ def test_a_time_limit_bootstraps_from_the_true_next_state_and_a_termination_does
             "ended": torch.tensor([[1.0], [0.0]]),
         }
         for estimator in ("returns", "gae", "dae"):
-            _, returns = estimated(estimator, rollout, values, next_values, hyper)
+            _, returns = advantages_and_returns(estimator, rollout, values, next_values, gamma, gae_lambda)
             assert returns[0, 0].item() == pytest.approx(expected), estimator
 
 
@@ -77,7 +77,9 @@ def test_learning_from_a_rollout_is_an_update_on_what_it_is_evaluated_to(
 ) -> None:
     first, second = make_agent(), make_agent()
     rollout = make_rollout(first)
-    by_hand = second.update(evaluated(second, rollout))
+    batch = evaluated(second, rollout)
+    old = batch.pop("old")
+    by_hand = second.update({**batch, "old_means": old["mean"], "old_log_stds": old["log_std"]})
     learned = first.learn(rollout)
     assert learned.pop("charts/learning_rate") == pytest.approx(first.config.policy_lr)
     assert learned.pop("health/kl_mean") == pytest.approx(learned["kl/mean_sel"] / first.config.epsilon_mu)
@@ -135,7 +137,7 @@ def replacements(agent: VMPOAgent, rollouts: list[Batch]) -> list[int]:
     """In which of all updates, counted from 1, the old policy was replaced."""
     seen: list[int] = []
     count = 0
-    replaced = agent.replaced
+    replaced = agent.improved.maybe_replace_old_policy
 
     def watched(state: Any, batch: Batch, target: Batch, hyper: Batch) -> tuple[Any, Batch]:
         nonlocal count
@@ -145,13 +147,13 @@ def replacements(agent: VMPOAgent, rollouts: list[Batch]) -> list[int]:
         if changed:
             seen.append(count)
             torch.testing.assert_close(after["old"]["parameters"], state["parameters"], rtol=0, atol=0)
-            said = agent._policy_outputs(state["parameters"], state["normalizer"], batch["obs"])
-            torch.testing.assert_close((rows["old_means"], rows["old_log_stds"]), said, rtol=0, atol=0)
+            params = agent.policy_function.params(state["parameters"], batch["obs"], state["normalizer"])
+            torch.testing.assert_close(rows["old"], params, rtol=0, atol=0)
         else:
-            torch.testing.assert_close(rows["old_means"], batch["old_means"], rtol=0, atol=0)
+            torch.testing.assert_close(rows["old"], batch["old"], rtol=0, atol=0)
         return after, rows
 
-    agent.replaced = watched
+    agent.improved.maybe_replace_old_policy = watched
     for rollout in rollouts:
         agent.learn(rollout)
     return seen
@@ -167,8 +169,8 @@ def test_with_rollout_the_old_policy_is_the_one_that_collected(
     last = agent.learn(make_rollout(agent, seed=1))
     assert last["kl/mean"] > 1e-4  # six updates away from where the rollout began
     torch.testing.assert_close(
-        start["old_means"],
-        VMPOAgent.evaluated(make_agent(**FAST), make_agent(**FAST).state, rollout, agent.hyper(1.0))["old_means"],
+        start["old"],
+        make_agent(**FAST).evaluated(make_agent(**FAST).state, rollout, agent.hyper(1.0))["old"],
     )
 
 
@@ -186,7 +188,8 @@ def test_with_updates_the_old_policy_acts(make_agent: MakeAgent, make_rollout: M
     obs = torch.randn(5, 4)
     for seed in range(2):
         agent.learn(make_rollout(agent, seed=seed))
-    old_mean, old_log_std = agent._policy_outputs(agent.state["old"]["parameters"], agent.state["normalizer"], obs)
+    old = agent.policy_function.params(agent.state["old"]["parameters"], obs, agent.state["normalizer"])
+    old_mean, old_log_std = old["mean"], old["log_std"]
     _, _, mean, log_std = agent.act(obs)
     torch.testing.assert_close((mean, log_std), (old_mean, old_log_std), rtol=0, atol=0)
     _, _, online, _ = agent.act(obs, deterministic=True)

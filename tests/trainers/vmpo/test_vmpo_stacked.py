@@ -64,7 +64,7 @@ def compiled_equals_eager(agent: VMPOAgent, rollout: dict[str, Tensor], backend:
     with torch.no_grad():
         noise = agent.draw_update(rollout)
         eager = agent.updated(agent.state, rollout, noise, agent.hyper(1.0))
-        agent.m_step = torch.compile(agent.m_step, fullgraph=True, dynamic=False, backend=backend)
+        agent.improved.m_step = torch.compile(agent.improved.m_step, fullgraph=True, dynamic=False, backend=backend)
         compiled = agent.updated(agent.state, rollout, noise, agent.hyper(1.0))
     for part in (0, 1):
         assert_close(compiled[part], eager[part])

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
-from minerva.compute.gradient import gradient
+from minerva.distributions import Gaussian
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.trainers.vmpo.batch import completed, minibatch
-from minerva.trainers.vmpo.e_step import e_step
-from minerva.trainers.vmpo.losses import divergences, mean_over, weighted_nll
+from minerva.trainers.vmpo.improve import minibatch
+from minerva.trainers.vmpo.losses import mean_over, trust_region_kls, weighted_nll
 
 MakeAgent = Callable[..., VMPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
@@ -62,14 +61,18 @@ PLAIN = {"optimizer_type": "sgd", "sgd_momentum": 0.0, "max_grad_norm": float("i
 def test_divergences_are_those_of_torch_in_the_direction_old_to_new() -> None:
     torch.manual_seed(0)
     mean, log_std, old_mean, old_log_std = torch.randn(4, 9, 3, dtype=torch.float64)
-    by_mean, by_std = divergences(mean, log_std, old_mean, old_log_std)
+    bounds = torch.ones(3, dtype=torch.float64)
+    policy = Gaussian(-bounds, bounds)
+    kls = policy.kls(policy.params(old_mean, old_log_std), policy.params(mean, log_std))
+    rows = torch.eye(9, dtype=torch.float64)
+    of_rows = torch.stack([trust_region_kls(kls, row, row.sum())[0] for row in rows])
 
     def gaussian(centre: Tensor, spread: Tensor) -> Independent:
         return Independent(Normal(centre, spread.exp()), 1)
 
     old = gaussian(old_mean, old_log_std)
-    torch.testing.assert_close(by_mean, kl_divergence(old, gaussian(mean, old_log_std)))
-    torch.testing.assert_close(by_std, kl_divergence(old, gaussian(old_mean, log_std)))
+    torch.testing.assert_close(of_rows[:, 0], kl_divergence(old, gaussian(mean, old_log_std)))
+    torch.testing.assert_close(of_rows[:, 1], kl_divergence(old, gaussian(old_mean, log_std)))
 
 
 def test_metrics_are_those_of_the_specification(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
@@ -126,30 +129,32 @@ def test_gradient_holds_weights_multipliers_and_old_policy_constant(
     make_agent: MakeAgent, make_batch: MakeBatch
 ) -> None:
     """Against finite differences of the loss written out with torch.distributions."""
-    agent = make_agent(alpha_lr=0.5)
-    batch = completed(make_batch(agent, shift=0.3), agent.policy, 0.5)
-    hyper = agent.hyper(1.0)
+    agent = make_agent(alpha_lr=0.5, **PLAIN)
+    batch = agent.validated_batch(make_batch(agent, shift=0.3))
+    hyper = {**agent.hyper(1.0), "policy_lr": torch.tensor(1.0), "value_lr": torch.tensor(1.0)}
     state = agent.state
     with torch.no_grad():
-        _, target, _ = e_step(state["temperature"], batch, hyper, agent.config, agent.optimizer)
-        slope, seen = gradient(agent.loss, state["parameters"], state, batch, target, hyper)
-    alpha_mu, alpha_sigma = positive(seen["multipliers"]["parameter"])
+        _, target, _ = agent.improved.e_step(state, batch, hyper)
+        after, _ = agent.improved.m_step(state, batch, target, hyper)
+    grads = state["parameters"] - after["parameters"]
+    alpha_mu, alpha_sigma = positive(after["multipliers"]["parameter"])
     chosen = target["selected"] > 0
-    old = Normal(batch["old_means"], batch["old_log_stds"].exp())
+    old = Normal(batch["old"]["mean"], batch["old"]["log_std"].exp())
 
     @torch.no_grad()
     def loss(parameters: Tensor) -> Tensor:
-        mean, log_std, values = agent._outputs({**state, "parameters": parameters}, batch["obs"])
+        params, values = agent.policy_function.params_and_values(parameters, batch["obs"], state["normalizer"])
+        mean, log_std = params["mean"], params["log_std"]
         nll = -(target["weights"] * Normal(mean, log_std.exp()).log_prob(batch["actions_raw"]).sum(-1)).sum()
         kl_mu = kl_divergence(old, Normal(mean, old.scale)).sum(-1)[chosen].mean()
         kl_sigma = kl_divergence(old, Normal(old.loc, log_std.exp())).sum(-1)[chosen].mean()
         return nll + alpha_mu * kl_mu + alpha_sigma * kl_sigma + 0.5 * ((values - batch["returns"]) ** 2).mean()
 
     for seed in range(5):
-        direction = torch.randn(slope.shape, generator=torch.Generator().manual_seed(seed))
+        direction = torch.randn(grads.shape, generator=torch.Generator().manual_seed(seed))
         step = 1e-5 * direction
         numeric = (loss(state["parameters"] + step) - loss(state["parameters"] - step)) / 2e-5
-        assert (slope @ direction).item() == pytest.approx(numeric.item(), rel=1e-6, abs=1e-7)
+        assert (grads @ direction).item() == pytest.approx(numeric.item(), rel=1e-6, abs=1e-7)
 
 
 def test_rows_outside_the_selection_change_no_policy_parameter(make_agent: MakeAgent, make_batch: MakeBatch) -> None:
@@ -175,7 +180,7 @@ def test_restarting_rows_change_no_policy_parameter(make_agent: MakeAgent, make_
     for name in ("obs", "advantages", "actions_raw", "old_means", "old_log_stds", "returns"):
         batch[name] = torch.where(restarting > 0, batch[name], torch.full_like(batch[name], 3.0))
     second.update(batch)
-    of_policy = ~first.of_value
+    of_policy = ~first.improved.of_value
     torch.testing.assert_close(second.flat.vector[of_policy], first.flat.vector[of_policy], rtol=0, atol=0)
     assert (second.eta, second.alpha_mu, second.alpha_sigma) == (first.eta, first.alpha_mu, first.alpha_sigma)
 
@@ -188,7 +193,7 @@ def test_rates_of_policy_and_value_are_used_as_given(make_agent: MakeAgent, make
         before = agent.flat.vector.clone()
         agent.update(make_batch(agent, shift=0.1))
         moved.append(agent.flat.vector - before)
-    of_value = agents[0].of_value
+    of_value = agents[0].improved.of_value
     torch.testing.assert_close(moved[1][~of_value], moved[0][~of_value], rtol=0, atol=0)
     torch.testing.assert_close(moved[1][of_value], 3 * moved[0][of_value], rtol=1e-9, atol=1e-12)
     assert 0 < of_value.sum() < len(of_value)
@@ -197,7 +202,7 @@ def test_rates_of_policy_and_value_are_used_as_given(make_agent: MakeAgent, make
 def test_a_shared_encoder_learns_at_the_policys_rate(make_agent: MakeAgent) -> None:
     agent = make_agent(shared_encoder=True)
     marked = [name for name in agent.flat.names if name.startswith("value")]
-    assert agent.of_value.sum() == 12 + 1  # the value head alone
+    assert agent.improved.of_value.sum() == 12 + 1  # the value head alone
     assert marked == ["value_head.weight", "value_head.bias"]
 
 

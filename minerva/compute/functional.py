@@ -1,0 +1,91 @@
+"""A module called as a function of its parameters, and one step down a gradient: what every update is made of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from minerva.compute.flat import FlatParameters
+from minerva.compute.gradient import Loss, gradient
+from minerva.compute.optim import Moments, Optimizer
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.tree import Tree
+from minerva.formulas.optimizers import clip_by_norm
+
+Buffers = Mapping[str, Mapping[str, Tensor]]
+"""Buffers by submodule and name."""
+
+
+class FunctionalModule:
+    """A module as a function of one flat vector of parameters, `flat.vector`, and of buffers.
+
+    The module stays an ordinary module: its parameters are views of the vector.
+    """
+
+    def __init__(self, module: nn.Module, *methods: str) -> None:
+        """`methods` are those that are called; `forward` always is."""
+        self.module = module
+        self.flat = FlatParameters(module)
+        self._methods = {method: _MethodAsForward(module, method) for method in ("forward", *methods)}
+
+    def __call__(self, parameters: Tensor, *inputs: Tensor, buffers: Buffers | None = None) -> Any:
+        """Return what the module's `forward` gives with these parameters and buffers in the place of its own."""
+        return self.with_tensors(self.flat.by_name(parameters), *inputs, buffers=buffers)
+
+    def with_tensors(
+        self, named: Mapping[str, Tensor], *inputs: Tensor, buffers: Buffers | None = None, method: str = "forward"
+    ) -> Any:
+        """Return what a method of the module gives with tensors by name in the place of its own."""
+        tensors = {f"module.{name}": tensor for name, tensor in named.items()}
+        for submodule, own in (buffers or {}).items():
+            tensors |= {f"module.{submodule}.{name}": tensor for name, tensor in own.items()}
+        return functional_call(self._methods[method], tensors, inputs)
+
+
+class _MethodAsForward(nn.Module):
+    """A module one of whose methods is its `forward`, which is what `functional_call` calls."""
+
+    def __init__(self, module: nn.Module, method: str) -> None:
+        super().__init__()
+        self.module = module
+        self.method = method
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Return what the method gives."""
+        return getattr(self.module, self.method)(*inputs)
+
+
+def stepped(
+    parameters: Tensor,
+    grads: Tensor,
+    moments: Moments,
+    optimizer: Optimizer,
+    learning_rate: Tensor,
+    max_norm: Tensor | None = None,
+    ranks: Ranks = SINGLE,
+) -> tuple[Tensor, Moments]:
+    """Return parameters and moments after one step along the mean of all ranks' gradients, clipped to `max_norm`."""
+    grads = ranks.mean(grads)
+    if max_norm is not None:
+        grads = clip_by_norm(grads, max_norm)
+    return optimizer.step(parameters, grads, moments, learning_rate)
+
+
+def descend(
+    loss: Loss,
+    parameters: Tensor,
+    moments: Moments,
+    *inputs: Any,
+    optimizer: Optimizer,
+    learning_rate: Tensor,
+    max_norm: Tensor | None = None,
+    ranks: Ranks = SINGLE,
+) -> tuple[Tensor, Moments, Tree]:
+    """Take one step down the gradient of `loss(parameters, *inputs) -> (scalar, metrics)`.
+
+    Gradient, mean over ranks, clip by norm (None: never), optimiser. Return parameters, moments and metrics.
+    """
+    grads, metrics = gradient(loss, parameters, *inputs)
+    parameters, moments = stepped(parameters, grads, moments, optimizer, learning_rate, max_norm, ranks)
+    return parameters, moments, metrics

@@ -1,0 +1,30 @@
+"""Bounds of actions and of the policy's standard deviation, for all networks."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minerva.errors import ConfigError
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+"""Range of a policy's log standard deviation."""
+
+Bound = float | Sequence[float] | np.ndarray | Tensor
+"""A bound of the actions: one number for all dimensions, or one for each."""
+
+
+def action_bounds(low: Bound | None, high: Bound | None, act_dim: int) -> tuple[Tensor, Tensor]:
+    """Both bounds as vectors [D]; None is -1 and 1."""
+    ends = []
+    for name, bound, default in (("action_low", low, -1.0), ("action_high", high, 1.0)):
+        end = torch.as_tensor(default if bound is None else bound, dtype=torch.get_default_dtype()).cpu()
+        if end.shape not in ((), (act_dim,)):
+            raise ConfigError(
+                f"{name} has shape {tuple(end.shape)}: give one number, or one for each of {act_dim} actions."
+            )
+        ends.append(end * torch.ones(act_dim))
+    if not bool(torch.isfinite(torch.cat(ends)).all() and (ends[0] < ends[1]).all()):
+        raise ConfigError(f"action_low {ends[0].tolist()} must be finite and below action_high {ends[1].tolist()}.")
+    return ends[0], ends[1]

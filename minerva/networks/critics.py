@@ -1,0 +1,42 @@
+"""Critics: the value of an action in a state."""
+
+import torch
+from torch import Tensor, nn
+
+from minerva.config import LayerSizes
+from minerva.networks.bounds import Bound, action_bounds
+from minerva.networks.encoders import LayerNormMLP, SmallInitLinear
+
+
+class Critic(nn.Module):
+    """Q(s, a) on the executed action. With `outputs` above 1 it returns that many logits instead of one value."""
+
+    action_low: Tensor
+    action_high: Tensor
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        layer_sizes: LayerSizes,
+        action_low: Bound | None = None,
+        action_high: Bound | None = None,
+        outputs: int = 1,
+    ) -> None:
+        super().__init__()
+        low, high = action_bounds(action_low, action_high, act_dim)
+        self.register_buffer("action_low", low)
+        self.register_buffer("action_high", high)
+        self.encoder = LayerNormMLP(obs_dim + act_dim, layer_sizes, activate_final=True)
+        self.head = SmallInitLinear(layer_sizes[-1], outputs)
+
+    def forward(self, obs: Tensor, act: Tensor) -> Tensor:
+        """Value of each pair, the action clipped to its bounds.  [..., O], [..., D] -> [..., 1]
+
+        With an encoder of lower precision the value still has that of the head.
+        """
+        executed = torch.clamp(act, self.action_low, self.action_high)
+        precision = next(self.encoder.parameters()).dtype
+        features = self.encoder(torch.cat((obs, executed), -1).to(precision))
+        value: Tensor = self.head(features.to(self.head.weight.dtype))
+        return value

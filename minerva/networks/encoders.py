@@ -1,0 +1,55 @@
+"""Layers and encoders: from an observation to features."""
+
+import itertools
+import math
+
+from torch import nn
+
+from minerva.config import LayerSizes
+from minerva.errors import ConfigError
+
+
+def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
+    """Linear layer with orthogonal weights and zero bias."""
+    layer = nn.Linear(in_features, out_features)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def tanh_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
+    """Orthogonal Linear and tanh for each layer."""
+    if not layer_sizes:
+        raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (64, 64).")
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise((in_dim, *layer_sizes)):
+        layers += [orthogonal_linear(before, after, math.sqrt(2)), nn.Tanh()]
+    return nn.Sequential(*layers)
+
+
+def tanh_mlp(in_dim: int, layer_sizes: LayerSizes, out_dim: int, out_gain: float) -> nn.Sequential:
+    """`tanh_layers`, then an orthogonal Linear of gain `out_gain`."""
+    return nn.Sequential(*tanh_layers(in_dim, layer_sizes), orthogonal_linear(layer_sizes[-1], out_dim, out_gain))
+
+
+class SmallInitLinear(nn.Linear):
+    """Linear layer with small truncated-normal weights and zero bias."""
+
+    def __init__(self, in_features: int, out_features: int, std: float = 0.01) -> None:
+        super().__init__(in_features, out_features)
+        nn.init.trunc_normal_(self.weight, std=std)
+        nn.init.zeros_(self.bias)
+
+
+class LayerNormMLP(nn.Sequential):
+    """MPO's torso: Linear, LayerNorm and tanh first, then Linear and ELU for each further layer."""
+
+    def __init__(self, in_dim: int, layer_sizes: LayerSizes, activate_final: bool = False) -> None:
+        if not layer_sizes:
+            raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
+        layers: list[nn.Module] = [nn.Linear(in_dim, layer_sizes[0]), nn.LayerNorm(layer_sizes[0]), nn.Tanh()]
+        for before, after in itertools.pairwise(layer_sizes):
+            layers += [nn.Linear(before, after), nn.ELU()]
+        if not activate_final and len(layer_sizes) > 1:
+            layers.pop()
+        super().__init__(*layers)

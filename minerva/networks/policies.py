@@ -1,0 +1,324 @@
+"""Policies: from an observation to the parameters of a distribution of actions, some with a value beside them."""
+
+import math
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from minerva.compute.functional import FunctionalModule
+from minerva.config import LayerSizes
+from minerva.data.normalizers import RunningNorm
+from minerva.distributions import Distribution, Gaussian, Params, SquashedGaussian
+from minerva.errors import ConfigError
+from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
+from minerva.networks.bounds import LOG_STD_MAX, LOG_STD_MIN, Bound, action_bounds
+from minerva.networks.encoders import LayerNormMLP, orthogonal_linear, tanh_layers, tanh_mlp
+
+
+class ActorCritic(nn.Module):
+    """PPO's networks: an observation normaliser, a Gaussian policy and a value function, nothing shared."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        policy_layer_sizes: LayerSizes,
+        value_layer_sizes: LayerSizes,
+        initial_log_std: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, sizes in (
+            ("policy_layer_sizes", policy_layer_sizes),
+            ("value_layer_sizes", value_layer_sizes),
+        ):
+            if not sizes:
+                raise ConfigError(f"{name} is empty: it must list at least one layer width, for example (64, 64).")
+        self.obs_normalizer = RunningNorm(obs_dim)
+        self.actor_mean = tanh_mlp(obs_dim, policy_layer_sizes, act_dim, out_gain=0.01)
+        self.actor_logstd = nn.Parameter(torch.full((act_dim,), float(initial_log_std)))
+        self.critic = tanh_mlp(obs_dim, value_layer_sizes, 1, out_gain=1.0)
+
+    @property
+    def distribution(self) -> Gaussian:
+        """The distribution of actions whose parameters the network gives; its samples are clipped to [-1, 1]."""
+        ones = torch.ones_like(self.actor_logstd.detach())
+        return Gaussian(-ones, ones)
+
+    def forward_policy(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation of each observation's action.  [..., O] -> [..., D] twice"""
+        mean = self.actor_mean(self.obs_normalizer(x))
+        return mean, self.actor_logstd.expand_as(mean)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean [..., D], log standard deviation [..., D] and value [...] of each observation."""
+        normalized = self.obs_normalizer(x)
+        mean = self.actor_mean(normalized)
+        return mean, self.actor_logstd.expand_as(mean), self.critic(normalized).squeeze(-1)
+
+    def get_value(self, x: Tensor) -> Tensor:
+        """Value of each observation.  [..., O] -> [...]"""
+        value: Tensor = self.critic(self.obs_normalizer(x)).squeeze(-1)
+        return value
+
+    def get_deterministic_action(self, x: Tensor) -> Tensor:
+        """The policy's mean.  [..., O] -> [..., D]"""
+        mean: Tensor = self.actor_mean(self.obs_normalizer(x))
+        return mean
+
+    def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(action, log-probability, entropy, value); the action is sampled unless one is given."""
+        mean, log_std, value = self(x)
+        if action is None:
+            action = sampled_actions(mean, log_std, torch.randn_like(mean))
+        return action, gaussian_log_prob(mean, log_std, action), gaussian_entropy(log_std), value
+
+
+class DiagonalGaussianPolicy(nn.Module):
+    """MPO's policy. The *raw* action is the Gaussian sample; the *executed* one is clipped to the bounds."""
+
+    action_low: Tensor
+    action_high: Tensor
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        layer_sizes: LayerSizes,
+        action_low: Bound | None = None,
+        action_high: Bound | None = None,
+        initial_std: float | None = None,
+    ) -> None:
+        super().__init__()
+        low, high = action_bounds(action_low, action_high, act_dim)
+        self.register_buffer("action_low", low)
+        self.register_buffer("action_high", high)
+        self.encoder = LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
+        self.policy_mean = nn.Linear(layer_sizes[-1], act_dim)
+        nn.init.kaiming_normal_(self.policy_mean.weight, mode="fan_in", nonlinearity="linear")
+        nn.init.zeros_(self.policy_mean.bias)
+        self.policy_logstd = nn.Linear(layer_sizes[-1], act_dim)
+        if initial_std is not None:
+            nn.init.zeros_(self.policy_logstd.weight)
+            nn.init.constant_(self.policy_logstd.bias, math.log(initial_std))
+
+    @property
+    def distribution(self) -> Gaussian:
+        """The distribution of actions whose parameters the network gives."""
+        return Gaussian(self.action_low, self.action_high)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation of the raw action.  [..., O] -> [..., D], [..., D]"""
+        return self.forward_with_features(self.encoder(obs))
+
+    def forward_with_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation from the encoder's output."""
+        mean = _finite_or_zero(self.policy_mean(features))
+        log_std = torch.clamp(_finite_or_zero(self.policy_logstd(features)), LOG_STD_MIN, LOG_STD_MAX)
+        return mean, log_std
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """Parameters of both heads, without the encoder's."""
+        return [*self.policy_mean.parameters(), *self.policy_logstd.parameters()]
+
+    def log_prob(self, mean: Tensor, log_std: Tensor, actions_raw: Tensor) -> Tensor:
+        """Log-density of raw actions.  [B, D] -> [B, 1]"""
+        return gaussian_log_prob(mean, log_std, actions_raw).unsqueeze(-1)
+
+    def execute(self, actions_raw: Tensor) -> Tensor:
+        """What the environment and the critic see of raw actions."""
+        return self.distribution.executed(actions_raw)
+
+    def sample_action_raw_and_exec(
+        self, mean: Tensor, log_std: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One raw action for each mean, and its executed form. Deterministic: the mean.  [..., D] -> [..., D] twice"""
+        raw = mean if deterministic else sampled_actions(mean, log_std, _noise_like(mean, generator))
+        return raw, self.execute(raw)
+
+    def sample_action(
+        self, mean: Tensor, log_std: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """One executed action for each mean."""
+        return self.sample_action_raw_and_exec(mean, log_std, deterministic, generator)[1]
+
+    def sample_actions_raw_and_exec(
+        self, obs: Tensor, num_actions: int, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`num_actions` raw actions in each state, and their executed form.  [B, O] -> [B, N, D] twice"""
+        mean, log_std = (part.unsqueeze(-2).expand(-1, num_actions, -1) for part in self(obs))
+        return self.sample_action_raw_and_exec(mean, log_std, generator=generator)
+
+    def sample_actions(self, obs: Tensor, num_actions: int, generator: torch.Generator | None = None) -> Tensor:
+        """`num_actions` executed actions in each state.  [B, O] -> [B, N, D]"""
+        return self.sample_actions_raw_and_exec(obs, num_actions, generator)[1]
+
+
+class SquashedGaussianPolicy(nn.Module):
+    """A Gaussian squashed by tanh and scaled to the bounds; with `squash=False` its sample is clipped to them.
+
+    Two actions are kept apart. The *raw* one is the Gaussian's sample; the *executed* one is what the environment
+    gets of it. With `shared_encoder` policy and value share one encoder, of `policy_layer_sizes`.
+    `initial_log_std` is log sigma before training, in every state; None leaves it to the layers' initialisation.
+    """
+
+    action_low: Tensor
+    action_high: Tensor
+    policy_logstd: nn.Linear | nn.Parameter
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        policy_layer_sizes: LayerSizes = (256, 256),
+        value_layer_sizes: LayerSizes = (256, 256),
+        action_low: Bound | None = None,
+        action_high: Bound | None = None,
+        shared_encoder: bool = False,
+        ppo_like_backbone: bool = False,
+        *,
+        squash: bool = True,
+        normalize_observations: bool = False,
+        initial_log_std: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.shared_encoder = shared_encoder
+        self.squash = squash
+        low, high = action_bounds(action_low, action_high, act_dim)
+        self.register_buffer("action_low", low, persistent=False)
+        self.register_buffer("action_high", high, persistent=False)
+        self.obs_normalizer: nn.Module = RunningNorm(obs_dim) if normalize_observations else nn.Identity()
+        encoder = tanh_layers if ppo_like_backbone else _torso
+        self.policy_encoder = encoder(obs_dim, tuple(policy_layer_sizes))
+        self.value_encoder = None if shared_encoder else encoder(obs_dim, tuple(value_layer_sizes))
+        features = policy_layer_sizes[-1]
+        value_features = features if shared_encoder else value_layer_sizes[-1]
+        if ppo_like_backbone:
+            self.policy_mean = orthogonal_linear(features, act_dim, gain=0.01)
+            self.policy_logstd = nn.Parameter(torch.full((1, act_dim), float(initial_log_std or 0.0)))
+            self.value_head = orthogonal_linear(value_features, 1, gain=1.0)
+        else:
+            self.policy_mean = nn.Linear(features, act_dim)
+            self.policy_logstd = nn.Linear(features, act_dim)
+            self.value_head = nn.Linear(value_features, 1)
+            if initial_log_std is not None:
+                nn.init.zeros_(self.policy_logstd.weight)
+                nn.init.constant_(self.policy_logstd.bias, initial_log_std)
+
+    @property
+    def distribution(self) -> Gaussian:
+        """The distribution of actions whose parameters the network gives."""
+        kind = SquashedGaussian if self.squash else Gaussian
+        return kind(self.action_low, self.action_high)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation of the raw action.  [..., O] -> [..., D] each"""
+        return self._heads(self.policy_encoder(self.obs_normalizer(obs)))
+
+    def forward_all(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, log standard deviation and value.  [..., O] -> [..., D], [..., D], [..., 1]"""
+        normalized = self.obs_normalizer(obs)
+        features = self.policy_encoder(normalized)
+        value_features = features if self.value_encoder is None else self.value_encoder(normalized)
+        return *self._heads(features), self.value_head(value_features)
+
+    def get_value(self, obs: Tensor) -> Tensor:
+        """Value of each observation.  [..., O] -> [..., 1]"""
+        encoder = self.policy_encoder if self.value_encoder is None else self.value_encoder
+        return cast(Tensor, self.value_head(encoder(self.obs_normalizer(obs))))
+
+    def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
+        """Log-density of executed actions.  [..., D] -> [..., 1]
+
+        An action on a bound has lost what it was sampled as: where that is known, use `log_prob_raw`.
+        """
+        return self.log_prob_raw(mean, log_std, self.recover(actions))
+
+    def log_prob_raw(self, mean: Tensor, log_std: Tensor, raw: Tensor) -> Tensor:
+        """Log-density, over executed actions, of those that were sampled as `raw`.  [..., D] -> [..., 1]"""
+        return self.distribution.log_prob(self.distribution.params(mean, log_std), raw).unsqueeze(-1)
+
+    def execute(self, raw: Tensor) -> Tensor:
+        """What the environment gets of a sample.  [..., D] -> [..., D]"""
+        return self.distribution.executed(raw)
+
+    def recover(self, actions: Tensor) -> Tensor:
+        """A sample that is executed as `actions`.  [..., D] -> [..., D]"""
+        return self.distribution.recovered(actions)
+
+    def sample_action(self, mean: Tensor, log_std: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
+        """An executed action and its log-density.  [..., D] -> [..., D], [..., 1]"""
+        raw = mean if deterministic else sampled_actions(mean, log_std, torch.randn_like(mean))
+        return self.execute(raw), self.log_prob_raw(mean, log_std, raw)
+
+    def policy_logstd_parameters(self) -> list[nn.Parameter]:
+        """What decides the standard deviation: a layer's parameters, or one number per action dimension."""
+        if isinstance(self.policy_logstd, nn.Parameter):
+            return [self.policy_logstd]
+        return list(self.policy_logstd.parameters())
+
+    def _heads(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        mean: Tensor = self.policy_mean(features)
+        if isinstance(self.policy_logstd, nn.Linear):
+            log_std = self.policy_logstd(features)
+        else:
+            log_std = self.policy_logstd.reshape(-1).expand_as(mean)
+        return mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX)
+
+
+def _torso(obs_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
+    """MPO's encoder."""
+    return LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
+
+
+def _finite_or_zero(outputs: Tensor) -> Tensor:
+    return torch.nan_to_num(outputs, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _noise_like(mean: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+
+
+class _PolicyNetwork(Protocol):
+    """A module that gives the parameters of a distribution."""
+
+    @property
+    def distribution(self) -> Distribution:
+        """The distribution of actions."""
+
+
+class FunctionalPolicy(FunctionalModule):
+    """A policy network as a function of its parameters: this is where its outputs become a distribution's parameters.
+
+    `policy` and `everything` are the methods that give the distribution's parameters, and these and the value.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        distribution: Distribution | None = None,
+        policy: str = "forward",
+        everything: str = "forward",
+    ) -> None:
+        """`distribution` None: that of the module."""
+        super().__init__(module, policy, everything)
+        self.distribution = distribution or cast(_PolicyNetwork, module).distribution
+        self._policy, self._everything = policy, everything
+
+    def params(self, parameters: Tensor, obs: Tensor, normalizer: Params | None = None) -> Params:
+        """Parameters of the distribution in each state.  [..., O] -> [..., size] each"""
+        return self.distribution.params(*self._called(self._policy, parameters, obs, normalizer))
+
+    def params_and_values(
+        self, parameters: Tensor, obs: Tensor, normalizer: Params | None = None
+    ) -> tuple[Params, Tensor]:
+        """Parameters of the distribution in each state, and its value.  [..., O] -> [..., size] each, [...]"""
+        *outputs, values = self._called(self._everything, parameters, obs, normalizer)
+        return self.distribution.params(*outputs), values.reshape(obs.shape[:-1])
+
+    def _called(self, method: str, parameters: Tensor, obs: Tensor, normalizer: Params | None) -> tuple[Tensor, ...]:
+        buffers = {"obs_normalizer": normalizer or {}}
+        outputs: tuple[Tensor, ...] = self.with_tensors(
+            self.flat.by_name(parameters), obs, buffers=buffers, method=method
+        )
+        return outputs

@@ -1,0 +1,96 @@
+"""Policy improvement: epochs of minibatch steps on the clipped surrogate, the value loss and the entropy bonus."""
+
+import torch
+from torch import Tensor
+
+from minerva.compute.functional import descend
+from minerva.compute.gradient import transformed
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.tree import Tree, select, take
+from minerva.formulas.returns import normalize, value_loss
+from minerva.networks.policies import FunctionalPolicy
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.losses import (
+    approximate_kl,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_loss,
+    log_ratio,
+)
+
+Rows = dict[str, Tensor]
+
+
+class PolicyImprovement:
+    """`(state, batch, orders, hyper) -> (state, metrics)`, a loop around `minibatch_step`."""
+
+    def __init__(
+        self, policy: FunctionalPolicy, config: PPOConfig, optimizer: Optimizer, ranks: Ranks = SINGLE
+    ) -> None:
+        self.policy, self.config, self.optimizer, self.ranks = policy, config, optimizer, ranks
+
+    def __call__(self, state: Tree, batch: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state after epochs of minibatch steps, until the KL estimate passes its target.
+
+        The estimate is that of an epoch's last minibatch. The stop is a selection on the device. Where looking at it
+        costs nothing, the epochs left are not run.
+        """
+        alive = torch.ones_like(hyper["gamma"], dtype=torch.bool)
+        metrics: Rows = {}
+        clipped = []
+        for order in orders.unbind(-2):
+            after, last = state, metrics
+            for index in order.split(self.config.minibatch_size, -1):
+                after, last = self.minibatch_step(after, batch, index, hyper)
+                clipped.append(torch.where(alive, last["losses/clipfrac"], torch.nan))
+            state = select(alive, after, state)
+            metrics = select(alive, last, metrics) if metrics else last
+            if self.config.target_kl:
+                alive = alive & (self.ranks.mean(metrics["losses/approx_kl"]) <= hyper["target_kl"])
+                if alive.device.type == "cpu" and not transformed() and not alive.any():
+                    break
+        return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}
+
+    def minibatch_step(self, state: Tree, batch: Rows, index: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state after one gradient step on the rows of `index`, and the losses before it."""
+        parameters, moments, metrics = descend(
+            self.loss,
+            state["parameters"],
+            state["moments"],
+            *(state["normalizer"], take(batch, index), hyper),
+            optimizer=self.optimizer,
+            learning_rate=hyper["policy_lr"],
+            max_norm=hyper["max_grad_norm"],
+            ranks=self.ranks,
+        )
+        return {**state, "parameters": parameters, "moments": moments}, metrics
+
+    def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
+        """Return clipped surrogate, value loss and entropy bonus of one minibatch, and their metrics."""
+        policy, distribution = self.policy, self.policy.distribution
+        params, values = policy.params_and_values(parameters, rows["obs"], normalizer)
+        ratio_log = log_ratio(distribution.log_prob(params, rows["actions_raw"]), rows["old_log_prob"])
+        # LaTeX: \rho_t = \exp(\ell_t)
+        ratio = torch.exp(ratio_log)
+        advantages = self._normalized(rows["advantages"]) if self.config.norm_adv else rows["advantages"]
+        surrogate = clipped_surrogate(ratio, advantages, hyper["clip_ratio"])
+        if self.config.clip_vloss:
+            value = clipped_value_loss(values, rows["old_values"], rows["returns"], hyper["clip_ratio"])
+        else:
+            value = value_loss(values, rows["returns"])
+        entropy = distribution.entropy(params).mean()
+        # LaTeX: \mathcal{L} = \mathcal{L}_{pg} - c_H \mathcal{H} + c_V \mathcal{L}_V
+        total = surrogate - hyper["ent_coef"] * entropy + hyper["vf_coef"] * value
+        return total, {
+            "losses/policy_loss": surrogate,
+            "losses/value_loss": value,
+            "losses/entropy": entropy,
+            "losses/old_approx_kl": -ratio_log.mean(),
+            "losses/approx_kl": approximate_kl(ratio, ratio_log),
+            "losses/clipfrac": clip_fraction(ratio, hyper["clip_ratio"]),
+        }
+
+    def _normalized(self, advantages: Tensor) -> Tensor:
+        """Return advantages at zero mean and unit standard deviation over the minibatches of all ranks."""
+        return self.ranks.local_shard(normalize(self.ranks.all_gathered(advantages), correction=1))

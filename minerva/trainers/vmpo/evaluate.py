@@ -1,0 +1,42 @@
+"""Policy evaluation: advantages and returns of a rollout, and what the old policy said of each row."""
+
+import torch
+from torch import Tensor
+
+from minerva.compute.tree import Tree, mapped
+from minerva.formulas.returns import advantages_and_returns
+from minerva.networks.policies import FunctionalPolicy
+from minerva.trainers.vmpo.config import VMPOConfig
+
+
+class PolicyEvaluation:
+    """`(state, rollout, hyper) -> batch`. The value regression is a part of the M-step's loss."""
+
+    def __init__(self, policy: FunctionalPolicy, config: VMPOConfig) -> None:
+        self.policy = policy
+        self.estimator = config.advantage_estimator
+
+    def __call__(self, state: Tree, rollout: dict[str, Tensor], hyper: dict[str, Tensor]) -> Tree:
+        """Return `obs, actions_raw, old, returns, advantages` and weights of one.  [T, E, ...] -> [T * E, ...]
+
+        `old` are the parameters of the distribution around which the trust region is.
+        """
+        parameters, normalizer = state["parameters"], state["normalizer"]
+        old, values = self.policy.params_and_values(parameters, rollout["obs"], normalizer)
+        _, next_values = self.policy.params_and_values(parameters, rollout["next_obs"], normalizer)
+        if "old" in state:
+            old = self.policy.params(state["old"]["parameters"], rollout["obs"], normalizer)
+        advantages, returns = advantages_and_returns(
+            self.estimator, rollout, values, next_values, hyper["gamma"], hyper["gae_lambda"]
+        )
+        batch = {
+            "obs": rollout["obs"],
+            "actions_raw": rollout["actions_raw"],
+            "old": old,
+            "returns": returns,
+            "advantages": advantages,
+            "restarting_weights": torch.ones_like(returns),
+            "importance_weights": torch.ones_like(returns),
+        }
+        flattened: Tree = mapped(lambda rows: rows.flatten(0, 1), batch)
+        return flattened

@@ -1,0 +1,294 @@
+"""Policy improvement: weigh the best rows (E-step), then move multipliers, policy and value (M-step).
+
+A dual variable is a tree, its unconstrained `parameter` and the optimiser's `moments`: the temperature of the E-step,
+and the multipliers of the trust region, one for each part of it.
+"""
+
+import torch
+from torch import Tensor
+
+from minerva.compute.functional import descend, stepped
+from minerva.compute.gradient import Loss, outputs_and_gradient
+from minerva.compute.optim import Optimizer
+from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.tree import Tree, select, take
+from minerva.formulas.lagrange import floored, inverse_positive, positive, solved_temperature
+from minerva.formulas.returns import normalize, value_loss
+from minerva.formulas.statistics import effective_samples
+from minerva.formulas.trust_region import multiplier_loss, penalties, scaled_multipliers
+from minerva.networks.policies import FunctionalPolicy
+from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.losses import (
+    centered,
+    log_partition,
+    mean_over,
+    policy_loss,
+    scores,
+    selection_size,
+    temperature_loss,
+    top_rows,
+    trust_region_kls,
+    weighted_nll,
+    weights_kl,
+)
+
+Rows = dict[str, Tensor]
+
+WEIGHED = ("advantages", "restarting_weights", "importance_weights")
+"""What the E-step sees of a batch."""
+ALPHAS = {"mean": "vmpo/alpha_mu", "std": "vmpo/alpha_sigma"}
+"""The metric of a trust region's multiplier."""
+
+
+class PolicyImprovement:
+    """`(state, batch, noise, hyper, updates) -> (state, metrics)`, a loop around E-steps and M-steps."""
+
+    def __init__(
+        self,
+        policy: FunctionalPolicy,
+        config: VMPOConfig,
+        optimizer: Optimizer,
+        ranks: Ranks = SINGLE,
+    ) -> None:
+        self.policy, self.config, self.optimizer, self.ranks = policy, config, optimizer, ranks
+        self.of_value = policy.flat.mark(("value_encoder", "value_head"))
+
+    def __call__(self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int) -> tuple[Tree, Rows]:
+        """Return the state after `updates` updates on one batch, replacing the old policy when its time has come."""
+        rows = self.standardized(batch)
+        metrics: Rows = {}
+        for steps in minibatch_indices(self.config, noise, updates):
+            state, target, e_metrics = self.e_step(state, rows, hyper)
+            m_metrics: Rows = {}
+            for index in steps:
+                state, m_metrics = self.m_step(state, rows, target, hyper, *index)
+            if "old" in state:
+                state, rows = self.maybe_replace_old_policy(state, rows, target, hyper)
+            metrics = {**m_metrics, **e_metrics}
+        return state, metrics
+
+    def standardized(self, batch: Tree) -> Tree:
+        """Return the batch with advantages of zero mean and unit standard deviation, if the config wants that."""
+        if not self.config.normalize_advantages:
+            return batch
+        advantages = normalize(self.ranks.all_gathered(batch["advantages"]), correction=0)
+        return {**batch, "advantages": self.ranks.local_shard(advantages)}
+
+    def e_step(self, state: Tree, batch: Tree, hyper: Rows) -> tuple[Tree, Rows, Rows]:
+        """Return the state with its temperature moved, the target of the M-step, and metrics."""
+        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.ranks)
+        return {**state, "temperature": moved[0]}, *moved[1:]
+
+    # --- M-step ---------------------------------------------------------------------------------------------
+
+    def m_step(self, state: Tree, batch: Tree, target: Rows, hyper: Rows, *index: Tensor) -> tuple[Tree, Rows]:
+        """Return the state after one step on all rows, or on those of an index: multipliers, then policy and value."""
+        if index:
+            batch, target = minibatch(batch, target, index[0], self.ranks)
+        outputs, kl_metrics, gradient_of = outputs_and_gradient(
+            self.outputs, state["parameters"], state["normalizer"], batch, target
+        )
+        kls = self.ranks.mean(outputs["kls"])
+        multipliers, alpha_loss = multiplier_step(state["multipliers"], kls, hyper, self.config, self.optimizer)
+        alphas = positive(multipliers["parameter"])
+        grads, metrics = gradient_of(self.loss, alphas, batch, target)
+        rates = torch.where(self.of_value, hyper["value_lr"], hyper["policy_lr"])
+        step = (self.optimizer, rates, hyper["max_grad_norm"], self.ranks)
+        parameters, moments = stepped(state["parameters"], grads, state["moments"], *step)
+        after = {"parameters": parameters, "moments": moments, "multipliers": multipliers}
+        moved = {ALPHAS[region]: alpha for region, alpha in zip(self._regions, alphas.unbind(), strict=True)}
+        return {**state, **after}, {**metrics, "loss/alpha": alpha_loss, **kl_metrics, **moved}
+
+    def outputs(self, parameters: Tensor, normalizer: Rows, batch: Tree, target: Rows) -> tuple[Tree, Rows]:
+        """Return distribution and value of each row and the trust region's KLs [K], and these as metrics."""
+        params, values = self.policy.params_and_values(parameters, batch["obs"], normalizer)
+        of_rows = self.policy.distribution.kls(batch["old"], params)
+        kls, metrics = trust_region_kls(of_rows, target["selected"], target["count"])
+        return {"params": params, "values": values, "kls": kls}, metrics
+
+    def loss(self, outputs: Tree, alphas: Tensor, batch: Tree, target: Rows) -> tuple[Tensor, Rows]:
+        """Return weighted likelihood, KL penalties and value loss; weights and multipliers are constants."""
+        distribution = self.policy.distribution
+        nll = weighted_nll(target["weights"], distribution.log_prob(outputs["params"], batch["actions_raw"]))
+        costs = penalties(alphas, outputs["kls"])
+        policy = policy_loss(nll, costs)
+        value = value_loss(outputs["values"], batch["returns"])
+        # LaTeX: \mathcal{L} = \mathcal{L}_\pi + \mathcal{L}_V
+        total = policy + value
+        entropy = mean_over(distribution.entropy(outputs["params"]), target["selected"], target["count"])
+        paid = {
+            f"loss/policy_kl_{region}_pen": cost for region, cost in zip(self._regions, costs.unbind(), strict=True)
+        }
+        losses = {"loss/total": total, "loss/value": value, "loss/policy": policy, "loss/policy_weighted_nll": nll}
+        return total, {**losses, **paid, "train/entropy": entropy}
+
+    def maybe_replace_old_policy(self, state: Tree, batch: Tree, target: Rows, hyper: Rows) -> tuple[Tree, Tree]:
+        """Replace the old policy after `old_policy_period` updates or, with "kl", once a KL reaches its bound.
+
+        What the batch says of the old policy is then taken from the policy that is now old.
+        """
+        params = self.policy.params(state["parameters"], batch["obs"], state["normalizer"])
+        age = state["old"]["age"] + 1
+        due = age >= hyper["old_policy_period"]
+        if self.config.old_policy == "kl":
+            of_rows = self.policy.distribution.kls(batch["old"], params)
+            kls, _ = trust_region_kls(of_rows, target["selected"], target["count"])
+            due = due | (self.ranks.mean(kls) >= hyper["bounds"]).any()
+        now = {"parameters": state["parameters"], "age": torch.zeros_like(age)}
+        old = select(due, now, {"parameters": state["old"]["parameters"], "age": age})
+        return {**state, "old": old}, {**batch, "old": select(due, params, batch["old"])}
+
+    @property
+    def _regions(self) -> tuple[str, ...]:
+        return tuple(self.policy.distribution.trust_regions)
+
+
+# --- E-step -----------------------------------------------------------------------------------------------------
+
+
+def e_step(
+    temperature: Tree, batch: Rows, hyper: Rows, config: VMPOConfig, optimizer: Optimizer, ranks: Ranks = SINGLE
+) -> tuple[Tree, Rows, Rows]:
+    """Return the temperature moved; the M-step's target, `weights`, `selected` [n] and their `count`; metrics.
+
+    Each rank weighs the rows of all, and keeps its own for the M-step. A temperature moved by gradient weighs the rows
+    with its value before the step; a solved one is the one that these very rows ask for, and weighs them.
+    """
+    before = positive(temperature["parameter"])
+    rows = _selected({name: ranks.all_gathered(batch[name]) for name in WEIGHED}, before, config.topk_fraction)
+    if config.temperature == "solved":
+        moved, dual_loss = temperature_solved(temperature, rows, hyper)
+    else:
+        moved, dual_loss = temperature_step(temperature, rows, hyper, optimizer)
+    after = positive(moved["parameter"])
+    score = scores(rows["advantages"], rows["restarting"], after if config.temperature == "solved" else before)
+    weights, _ = log_partition(score, rows["counted"], rows["importance"])
+    # LaTeX: \tau = \min_{t \in S} s_t
+    threshold = torch.where(rows["selected"] > 0, score, torch.inf).min()
+    metrics = {
+        "vmpo/dual_loss": dual_loss,
+        "vmpo/epsilon_eta": hyper["epsilon_eta"],
+        "vmpo/temperature_raw": after,
+        "vmpo/adv_std_over_temperature": rows["advantages"].std(correction=0) / after,
+        "vmpo/selected_frac": rows["selected"].mean(),
+        "vmpo/threshold": threshold,
+        "vmpo/ess": effective_samples(weights),
+        "vmpo/restarting_frac": 1 - rows["given_restarting"].mean(),
+        "vmpo/importance_mean": rows["importance"].mean(),
+    }
+    if config.centered_weights:
+        weights = centered(weights, rows["restarting"], rows["importance"])
+    selected = ranks.local_shard(rows["selected"])
+    target = {"weights": ranks.scaled_local_shard(weights), "selected": selected, "count": ranks.mean(selected.sum())}
+    return moved, target, metrics
+
+
+def _selected(batch: Rows, temperature: Tensor, topk_fraction: float) -> Rows:
+    """Return what the E-step weighs, all [n]: if every row restarts an episode, every row counts with weight one."""
+    given = batch["restarting_weights"]
+    restarting = torch.where((given > 0).any(), given, torch.ones_like(given))
+    k = selection_size(topk_fraction, restarting.shape[0])
+    selected = top_rows(scores(batch["advantages"], restarting, temperature), restarting, k)
+    # LaTeX: \bar{w}_t = w_t^{restart} \mathbf{1}[t \in S]
+    counted = restarting * selected
+    return {
+        "advantages": batch["advantages"],
+        "given_restarting": given,
+        "restarting": restarting,
+        "importance": batch["importance_weights"],
+        "selected": selected,
+        "counted": counted,
+    }
+
+
+def dual_loss(parameter: Tensor, rows: Rows, bound: Tensor) -> tuple[Tensor, Rows]:
+    """Return the temperature's loss as a function of its unconstrained parameter."""
+    temperature = positive(parameter)
+    score = scores(rows["advantages"], rows["restarting"], temperature)
+    _, log_total = log_partition(score, rows["counted"], rows["importance"])
+    loss = temperature_loss(temperature, log_total, rows["counted"], bound)
+    return loss, {"loss": loss}
+
+
+def e_step_kl(temperature: Tensor, rows: Rows) -> Tensor:
+    """Return the KL of the weights that this temperature gives."""
+    score = scores(rows["advantages"], rows["restarting"], temperature)
+    weights, log_total = log_partition(score, rows["counted"], rows["importance"])
+    return weights_kl(weights, score, log_total, rows["counted"])
+
+
+def temperature_step(temperature: Tree, rows: Rows, hyper: Rows, optimizer: Optimizer) -> tuple[Tree, Tensor]:
+    """Return the temperature one gradient step on, and its loss before."""
+    return _dual_step(dual_loss, temperature, rows, hyper["epsilon_eta"], hyper["temperature_lr"], optimizer)
+
+
+def temperature_solved(temperature: Tree, rows: Rows, hyper: Rows) -> tuple[Tree, Tensor]:
+    """Return the temperature at which the weights' KL meets its bound, the loss's minimum; and the loss before."""
+    before, _ = dual_loss(temperature["parameter"], rows, hyper["epsilon_eta"])
+    solution = solved_temperature(lambda value: e_step_kl(value, rows), hyper["epsilon_eta"])
+    return {**temperature, "parameter": inverse_positive(solution)}, before
+
+
+# --- multipliers ------------------------------------------------------------------------------------------------
+
+
+def multiplier_step(
+    multipliers: Tree, kls: Tensor, hyper: Rows, config: VMPOConfig, optimizer: Optimizer
+) -> tuple[Tree, Tensor]:
+    """Return the multipliers [K] after a step by gradient or by a factor, and their loss before."""
+    if config.alpha_update == "gradient":
+        return _dual_step(alpha_loss, multipliers, kls, hyper["bounds"], hyper["alpha_lr"], optimizer)
+    before, _ = alpha_loss(multipliers["parameter"], kls, hyper["bounds"])
+    scaled = scaled_multipliers(positive(multipliers["parameter"]), kls, hyper["bounds"], hyper["alpha_lr"])
+    return {**multipliers, "parameter": inverse_positive(scaled)}, before
+
+
+def alpha_loss(parameter: Tensor, kls: Tensor, bounds: Tensor) -> tuple[Tensor, Rows]:
+    """Return the multipliers' loss as a function of their unconstrained parameters [K]."""
+    loss = multiplier_loss(positive(parameter), kls, bounds)
+    return loss, {"loss": loss}
+
+
+def dual(parameter: Tensor, optimizer: Optimizer) -> Tree:
+    """Return a dual variable before its first step."""
+    return {"parameter": parameter, "moments": optimizer.initial_moments(parameter)}
+
+
+def _dual_step(
+    loss: Loss, variable: Tree, given: Tensor | Rows, bound: Tensor, rate: Tensor, optimizer: Optimizer
+) -> tuple[Tree, Tensor]:
+    """Return a dual variable one step on and its loss before: never clipped, and kept where softplus has a slope."""
+    parameter, moments, before = descend(
+        loss, variable["parameter"], variable["moments"], given, bound, optimizer=optimizer, learning_rate=rate
+    )
+    return {"parameter": floored(parameter), "moments": moments}, before["loss"]
+
+
+# --- minibatches ------------------------------------------------------------------------------------------------
+
+
+def minibatch(batch: Tree, target: Rows, index: Tensor, ranks: Ranks = SINGLE) -> tuple[Tree, Rows]:
+    """Return the rows of `index` [b] and their share of the E-step's target.
+
+    Over equal minibatches the likelihood's mean is that of the whole batch. The KLs are means over the selected
+    rows of the minibatch, or over all of them if none was selected.
+    """
+    rows, size = batch["advantages"].shape[0], index.shape[0]
+    # LaTeX: \psi'_t = \frac{n}{b} \psi_t
+    weights = rows / size * target["weights"][index]
+    selected = target["selected"][index]
+    count = ranks.mean(selected.sum())
+    part = {
+        "weights": weights,
+        "selected": torch.where(count > 0, selected, 1.0),
+        "count": torch.where(count > 0, count, float(size)),
+    }
+    return take(batch, index), part
+
+
+def minibatch_indices(config: VMPOConfig, noise: Rows, updates: int) -> list[list[tuple[Tensor, ...]]]:
+    """Return each update's steps of the M-step, each with the index of its rows, or without one: it takes them all."""
+    if not noise:
+        return [[()] * config.m_steps] * updates
+    each = [orders.unbind(-2) for orders in noise["orders"].unbind(-3)]
+    return [[(index,) for order in orders for index in order.split(config.minibatch_size, -1)] for orders in each]
