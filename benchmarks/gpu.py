@@ -78,7 +78,7 @@ def _batch(seed: int) -> dict[str, torch.Tensor]:
     obs, ends = normal(OBS), torch.zeros(1, STATES, device="cuda")
     return {
         "obs": obs,
-        "actions_raw": normal(ACT).clamp(-1, 1),
+        "actions_executed": normal(ACT).clamp(-1, 1),
         "next_obs": obs + 0.1 * normal(OBS),
         "rewards": normal(),
         "terminated": ends,
