@@ -53,7 +53,7 @@ def test_what_a_callback_writes_is_acted_on(written: str, tmp_path: Path, monkey
     acted: list[float] = []
     trainer = PPOTrainer("Pendulum-v1", engine="gymnasium", num_envs=2, rollout_steps=16, minibatch_size=32, **NETWORK)
     step = trainer.envs.step
-    monkeypatch.setattr(trainer.envs, "step", lambda actions: acted.append(np.abs(actions).max()) or step(actions))
+    monkeypatch.setattr(trainer.envs, "step", lambda actions: acted.append(actions.abs().max().item()) or step(actions))
 
     def written_after_the_second(step: int, *_: Any) -> None:
         if step == 64:
@@ -93,12 +93,12 @@ def test_acting_is_that_of_torch_before_and_after_learning(agent: Any, rows: int
         for name, value in expected.items():
             assert found[name].dtype == value.dtype
             np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
-        assert np.abs(found["actions_executed"]).max() == 1.0
+        assert found["actions_executed"].abs().max() == 1.0
         with torch.no_grad():
             agent.state["parameters"].mul_(1.1)
             agent.state["normalizer"]["mean"].add_(0.3)
             agent.state["normalizer"]["var"].mul_(0.5)
-    assert quick._hosts, "the comparison has to be with NumPy"
+    assert quick._numpy_functions, "the comparison has to be with NumPy"
 
 
 def test_agents_of_a_stack_act_as_each_would_alone() -> None:
@@ -116,13 +116,13 @@ def test_agents_of_a_stack_act_as_each_would_alone() -> None:
                 agent.state["parameters"].mul_(1.1)
         with torch.no_grad():
             stack.state["parameters"].mul_(1.1)
-    assert len(stack._hosts) == 3
+    assert len(stack._numpy_functions) == 3
 
 
 def test_outputs_that_were_handed_out_do_not_change_later() -> None:
     stack = Stack([PPOAgent(5, 2, config=PPOConfig())], "auto", ENOUGH)
     first = stack.act(noise(1, 5), noise(1, 2))
-    kept = {name: value.copy() for name, value in first.items()}
+    kept = {name: value.clone() for name, value in first.items()}
     stack.act(noise(1, 5) + 1, noise(1, 2) + 1)
     for name, value in kept.items():
         np.testing.assert_array_equal(first[name], value)
@@ -131,7 +131,7 @@ def test_outputs_that_were_handed_out_do_not_change_later() -> None:
 def test_few_actions_are_not_worth_tracing() -> None:
     stack = Stack([PPOAgent(5, 2, config=PPOConfig(rollout_steps=16, minibatch_size=16))], "auto", 3)
     stack.act(noise(1, 5), noise(1, 2))
-    assert not stack._hosts
+    assert not stack._numpy_functions
 
 
 @pytest.mark.parametrize(("width", "rows", "here"), [(64, 1, True), (128, 1, False), (64, 64, True), (64, 65, False)])
@@ -141,7 +141,7 @@ def test_what_openblas_would_share_among_threads_is_left_to_torch(width: int, ro
     stack._act = lambda *_: torch.zeros(rows, 4)  # type: ignore[assignment]  # compiling takes a while
     stack._widths = {"actions_raw": 2, "actions_executed": 2}
     stack.act(noise(rows, 5), noise(rows, 2))
-    assert bool(stack._hosts) == here
+    assert bool(stack._numpy_functions) == here
 
 
 def test_an_unknown_operation_is_refused() -> None:
