@@ -27,7 +27,7 @@ class FunctionalModule:
         """`methods` are those that are called; `forward` always is."""
         self.module = module
         self.flat = FlatParameters(module)
-        self._methods = {method: _MethodAsForward(module, method) for method in ("forward", *methods)}
+        self._methods = {method: _MethodAsForward(module, method) for method in methods if method != "forward"}
 
     def __call__(self, parameters: Tensor, *inputs: Tensor, buffers: Buffers | None = None) -> Any:
         """Return what the module's `forward` gives with these parameters and buffers in the place of its own."""
@@ -37,10 +37,14 @@ class FunctionalModule:
         self, named: Mapping[str, Tensor], *inputs: Tensor, buffers: Buffers | None = None, method: str = "forward"
     ) -> Any:
         """Return what a method of the module gives with tensors by name in the place of its own."""
-        tensors = {f"module.{name}": tensor for name, tensor in named.items()}
+        tensors = dict(named)
         for submodule, own in (buffers or {}).items():
-            tensors |= {f"module.{submodule}.{name}": tensor for name, tensor in own.items()}
-        return functional_call(self._methods[method], tensors, inputs)
+            tensors |= {f"{submodule}.{name}": tensor for name, tensor in own.items()}
+        if method == "forward":
+            return functional_call(self.module, tensors, inputs)
+        return functional_call(
+            self._methods[method], {f"module.{name}": tensor for name, tensor in tensors.items()}, inputs
+        )
 
 
 class _MethodAsForward(nn.Module):

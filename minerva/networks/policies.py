@@ -314,7 +314,7 @@ class FunctionalPolicy(FunctionalModule):
     ) -> tuple[Params, Tensor]:
         """Parameters of the distribution in each state, and its value.  [..., O] -> [..., size] each, [...]"""
         *outputs, values = self._called(self._everything, parameters, obs, normalizer)
-        return self.distribution.params(*outputs), values.reshape(obs.shape[:-1])
+        return self.distribution.params(*outputs), values if values.ndim < obs.ndim else values.squeeze(-1)
 
     def _called(self, method: str, parameters: Tensor, obs: Tensor, normalizer: Params | None) -> tuple[Tensor, ...]:
         buffers = {"obs_normalizer": normalizer or {}}

@@ -40,7 +40,7 @@ def test_ranges_follow_from_type_and_value() -> None:
         "update_epochs", low=2, high=32, log=True, whole=True
     )
     assert dimension("norm_adv").choices == (False, True)
-    assert dimension("advantage_estimator").choices == ("gae", "returns")
+    assert dimension("advantage_estimator").choices == ("gae", "returns", "dae")
     assert dimension("topk_fraction", "vmpo", topk_fraction=0.5).high <= 1.0
 
 

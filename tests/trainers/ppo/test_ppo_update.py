@@ -11,7 +11,7 @@ from torch import Tensor
 from trees import leaves
 
 from minerva.formulas.gaussian import gaussian_log_prob
-from minerva.trainers.ppo import agent as agent_module
+from minerva.trainers.ppo import improve
 from minerva.trainers.ppo.agent import PPOAgent
 
 MakeAgent = Callable[..., PPOAgent]
@@ -194,7 +194,7 @@ def test_selecting_on_the_device_gives_the_same_bits_as_stopping(
     stopped, selected = (make_agent(target_kl=target_kl, update_epochs=10, policy_lr=1e-2) for _ in range(2))
     metrics = stopped.update(rollout)
     assert metrics["losses/clipfrac"] > 0, "or the epochs left out could not show in it"
-    monkeypatch.setattr(agent_module, "transformed", lambda: True)
+    monkeypatch.setattr(improve, "transformed", lambda: True)
     calls = []
     plain_step = selected.improved.minibatch_step
     selected.improved.minibatch_step = lambda *inputs: calls.append(1) or plain_step(*inputs)
