@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from torch._inductor.exc import InvalidCxxCompiler
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from minerva.compute.compiled import (
@@ -63,6 +62,8 @@ def test_where_there_is_no_cxx_compiler_the_line_that_installs_one_is_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By what torch.compile raises then, without its own list of names."""
+
+    from torch._inductor.exc import InvalidCxxCompiler  # takes a second and a half, which no other test file waits for
 
     def refuse_as_inductor_does(*arguments: Any, **options: Any) -> Any:
         raise InvalidCxxCompiler
