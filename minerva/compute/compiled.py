@@ -116,6 +116,8 @@ def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
 def first_line(error: Exception) -> str:
     """Return an error's message in one line, without the name of the backend that torch.compile puts before it."""
     lines = [line for line in str(error).strip().splitlines() if line and not line.startswith("backend=")]
+    if lines and "No working C++ compiler" in lines[0]:
+        return "there is no C++ compiler: on Debian, apt-get install g++"
     return next(iter(lines), type(error).__name__)
 
 

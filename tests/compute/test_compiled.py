@@ -58,6 +58,21 @@ def test_a_broken_compiler_costs_one_warning(
     assert "many more lines" not in caplog.text
 
 
+def test_where_there_is_no_cxx_compiler_the_line_that_installs_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By what torch.compile raises then, without its own list of names."""
+
+    from torch._inductor.exc import InvalidCxxCompiler  # takes a second and a half, which no other test file waits for
+
+    def refuse_as_inductor_does(*arguments: Any, **options: Any) -> Any:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(torch, "compile", refuse_as_inductor_does)
+    assert compiled(double, "auto", PAYS_FROM)(torch.tensor(1.0)) == 2
+    assert "(there is no C++ compiler: on Debian, apt-get install g++); going on eagerly" in caplog.text
+
+
 def test_what_meets_other_processes_does_not_go_on_eagerly_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", refuse)
     function = compiled(double, "auto", PAYS_FROM, distributed=True)
