@@ -16,6 +16,7 @@ from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.seeding import generator, seeded
 from minerva.compute.tree import Tree
 from minerva.config import LOOP, TENSOR, Config
+from minerva.data.fields import Field
 from minerva.distributions import Distribution
 from minerva.errors import ConfigError
 from minerva.metrics import Metric
@@ -236,8 +237,17 @@ class Agent(ABC):
 class OffPolicyAgent(Agent):
     """An agent that learns from a replay."""
 
-    skipped: int
+    skipped: int = 0
     """Updates left out because a value was not finite."""
+
+    @property
+    def sequence_length(self) -> int:
+        """Rows of the replay, one after another, that an update takes for each element of its batch."""
+        return 1
+
+    def action_fields(self, action: Field) -> dict[str, Field]:
+        """Return what else of `acted` the replay has to keep, beside the executed actions; `action` is their field."""
+        return {}
 
     @abstractmethod
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:

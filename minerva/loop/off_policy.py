@@ -11,6 +11,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from minerva.compute.tree import Tree, mapped
+from minerva.data.fields import action_field, transition_fields
 from minerva.data.replay import Replay, ReplayWriter
 from minerva.errors import ConfigError
 from minerva.loop.agent import OffPolicyAgent, Rows
@@ -27,7 +28,14 @@ class OffPolicyTrainer(Trainer):
     """A fixed number of updates per environment step, each on a batch from all that the replay still holds."""
 
     agent: OffPolicyAgent
-    replay: Replay
+
+    @functools.cached_property
+    def replay(self) -> Replay:
+        """What is learned from: transitions, and what else of its actions the agent wants to know."""
+        action = action_field(self.envs.action)
+        fields = {**transition_fields(self.envs.observation), "actions_executed": action}
+        fields |= self.agent.action_fields(action)
+        return Replay(self.share.replay_size, self.num_envs, fields, self.device, self.seed, self.ranks)
 
     @functools.cached_property
     def row(self) -> dict[str, float]:
@@ -136,7 +144,7 @@ class OffPolicyTrainer(Trainer):
 
     def _rows(self, replay: Tree, starts: Tensor) -> Rows:
         """A batch from these places in the replay."""
-        length = self.config.sequence_length
+        length = self.agent.sequence_length
         batch = self.replay.sequences(replay, starts, length) if length > 1 else self.replay.transitions(replay, starts)
         return self.agent.prepared(batch)
 

@@ -19,7 +19,7 @@ from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
 from minerva.loop.collector import Collector, LocalCollector
-from minerva.metrics import Health, Metric
+from minerva.metrics import Health, Metric, Rule
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
@@ -33,6 +33,10 @@ class Trainer(ABC):
     """A loop around an agent and its environments."""
 
     algo: ClassVar[str]
+    AGENT: ClassVar[type[Any]]
+    """The class of its agent, which names the class of its config."""
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()
+    """Fields of the config that may be given in this order after the device."""
     envs: Any
     """What is acted in: an `Engine`, or what stands for the environments of remote workers."""
     agent: Any
@@ -41,27 +45,48 @@ class Trainer(ABC):
 
     def __init__(
         self,
-        env: EnvLike,
-        seed: int,
-        device: str,
-        config: Any,
-        engine: EngineName | Engine | Collector,
+        env_id: EnvLike,
+        seed: int = 0,
+        device: str = "cpu",
+        *positional: Any,
+        engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
+        config: Any = None,
+        **hyperparameters: Any,
     ) -> None:
-        """`engine` steps the environments: its name, an engine, or a collector.
+        """Make a trainer from a `config`, which is used as it is, or from `hyperparameters`, its fields.
 
-        `processes` learn as one: `config` is that of all, of which each has its share.
+        `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: its name, an engine, or a
+        collector. `ranks` learn as one: the config holds what all of them have, and each takes its share.
         """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
-        self.env, self.seed, self.config = env, seed, config
+        if config is not None and (positional or hyperparameters):
+            raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
+        self.env, self.seed, self.ranks = env_id, seed, ranks
+        self.config = self._config_from(positional, hyperparameters) if config is None else config
         self.device = usable_device(device)
-        self.ranks = ranks
         self.num_envs: int = self.share.num_envs
         self.collector = self._collector(engine)
         self.envs = self.collector.envs
+        specs = self.envs.observation, self.envs.action
+        self.agent = self.AGENT.from_config(*specs, self.share, seed=seed, device=self.device, ranks=ranks)
+        self.health = Health(self.rules())
         self.episodes: list[Episode] = []
         """Those that ended since the last report."""
+
+    @classmethod
+    def _config_from(cls, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
+        if len(positional) > len(cls.POSITIONAL):
+            raise ConfigError(f"{cls.__name__} takes {', '.join(cls.POSITIONAL)} after the device: name the others.")
+        named = dict(zip(cls.POSITIONAL, positional, strict=False))
+        for name in named.keys() & hyperparameters.keys():
+            raise ConfigError(f"{name} is given twice: by its place and by its name.")
+        return cls.AGENT.CONFIG.from_dict({**named, **hyperparameters})
+
+    @abstractmethod
+    def rules(self) -> Iterable[Rule]:
+        """Return the signs of ill health that are watched for while it trains."""
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train until `total_steps` environment steps, writing into `out_dir`.

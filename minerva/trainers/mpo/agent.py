@@ -12,6 +12,7 @@ from torch import Tensor
 from minerva.compute.flat import FlatParameters
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_, select
+from minerva.data.fields import Field
 from minerva.errors import ConfigError
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.networks.bounds import Bound
@@ -85,6 +86,15 @@ class MPOAgent(OffPolicyAgent):
             "q_target": FlatParameters(self.q_target),
         }
         self.skipped = 0
+
+    @property
+    def sequence_length(self) -> int:
+        """Rows that one target is computed from."""
+        return self.config.sequence_length
+
+    def action_fields(self, action: Field) -> dict[str, Field]:
+        """Return what Retrace needs of the actions: as sampled, and how likely they were."""
+        return {"actions_raw": action, "behaviour_logp": Field((1,))} if self.config.use_retrace else {}
 
     # --- acting ---------------------------------------------------------------------------------------------
 
