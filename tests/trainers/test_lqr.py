@@ -1,6 +1,6 @@
 """The algorithms on a linear-quadratic regulator, against the controller that is known to be the best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,6 @@ from scipy.linalg import solve_discrete_are
 from torch import nn
 
 from minerva.evaluation import Evaluator
-from minerva.loop.population import Population
-from minerva.loop.trainer import Trainer
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
@@ -129,35 +127,29 @@ def test_an_untrained_policy_is_far_from_the_best() -> None:
     assert lqr_gap(trainer) > 1
 
 
-SEEDS = (0, 1, 2)
-"""Trained together, which takes little longer than one: each learns as it would alone."""
-
-
-def gaps_after(steps: int, trainers: Sequence[Trainer], folder: Path) -> list[float]:
-    """How much more than the least cost each trainer's policy costs in the end."""
-    folders = [folder / f"seed{seed}" for seed in SEEDS]
-    Population(trainers).train(steps, folders, quiet=True, eval_episodes=1, compile="off")
-    return [lqr_gap(trainer) for trainer in trainers]
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ppo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
+    trainer = PPOTrainer(LQR, seed=seed, **PPO)
+    trainer.train(200_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
+    assert 0 < lqr_gap(trainer) < 0.1
 
 
 @pytest.mark.slow
-def test_ppo_comes_within_ten_percent_of_the_least_cost(tmp_path: Path) -> None:
-    trainers = [PPOTrainer(LQR, seed=seed, **PPO) for seed in SEEDS]
-    assert all(0 < gap < 0.1 for gap in gaps_after(200_000, trainers, tmp_path))
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_vmpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
+    trainer = VMPOTrainer(LQR, seed=seed, **VMPO)
+    trainer.train(200_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
+    assert 0 < lqr_gap(trainer) < 0.1
 
 
 @pytest.mark.slow
-def test_vmpo_comes_within_ten_percent_of_the_least_cost(tmp_path: Path) -> None:
-    trainers = [VMPOTrainer(LQR, seed=seed, **VMPO) for seed in SEEDS]
-    assert all(0 < gap < 0.1 for gap in gaps_after(200_000, trainers, tmp_path))
-
-
-@pytest.mark.slow
-def test_mpo_comes_within_ten_percent_of_the_least_cost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_mpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
     """From no control at all: the means of an untrained policy span all actions, and drive the states out of bounds."""
-    trainers = [MPOTrainer(LQR, seed=seed, **MPO) for seed in SEEDS]
-    for trainer in trainers:
-        for policy in (trainer.agent.policy, trainer.agent.policy_target):
-            nn.init.zeros_(policy.policy_mean.weight)
-        assert lqr_gap(trainer) > 1
-    assert all(0 < gap < 0.1 for gap in gaps_after(24_000, trainers, tmp_path))
+    trainer = MPOTrainer(LQR, seed=seed, **MPO)
+    for policy in (trainer.agent.policy, trainer.agent.policy_target):
+        nn.init.zeros_(policy.policy_mean.weight)
+    assert lqr_gap(trainer) > 1
+    trainer.train(24_000, tmp_path / "run", quiet=True, eval_episodes=1, compile="off")
+    assert 0 < lqr_gap(trainer) < 0.1
