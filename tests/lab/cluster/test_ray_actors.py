@@ -47,13 +47,13 @@ def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_as_it_would_have(
 
     def kill(step: int, metrics: Any, trainer: Any) -> bool:
         if not killed:
-            killed.append(ray.get(blocks.workers[0].handle.process.remote()))  # type: ignore[attr-defined]
+            killed.append(ray.get(blocks.envs.workers[0].handle.process.remote()))  # type: ignore[attr-defined]
             os.kill(killed[0], signal.SIGKILL)
         return False
 
     train(algo, blocks, tmp_path, kill)
-    alive = ray.get(blocks.workers[0].handle.process.remote())  # type: ignore[attr-defined]
-    blocks.close()
+    alive = ray.get(blocks.envs.workers[0].handle.process.remote())  # type: ignore[attr-defined]
+    blocks.envs.close()
     assert killed
     assert alive != killed[0]
     assert same(learned(tmp_path), learned(in_blocks(algo)[1]))

@@ -11,8 +11,7 @@ from actor_runs import BLOCKS, SETTINGS, config_of, learned, same, train
 from tiny_runs import PACED
 
 from minerva.lab.cluster.actors import local_blocks, ray_blocks
-from minerva.loop.off_policy import ROUND
-from minerva.loop.remote import RemoteCollector
+from minerva.loop.remote import ROUND, RemoteCollector
 from minerva.runs.metrics import read_rows
 
 ray = pytest.importorskip("ray")
@@ -75,7 +74,7 @@ class Doomed:
 
     def process(self) -> int:
         """That of the first actor."""
-        number: int = ray.get(self.blocks.workers[0].handle.process.remote())  # type: ignore[attr-defined]
+        number: int = ray.get(self.blocks.envs.workers[0].handle.process.remote())  # type: ignore[attr-defined]
         return number
 
     def __call__(self, *order: Any) -> None:
@@ -107,7 +106,7 @@ def test_a_node_that_dies_changes_nothing(
     monkeypatch.setattr(blocks, "begin", doomed)
     train(algo, blocks, tmp_path / "disturbed", env=PACED)
     after = doomed.process()
-    blocks.close()
+    blocks.envs.close()
     assert doomed.collected is not amid
     assert doomed.orders > ORDER
     assert after != doomed.before
