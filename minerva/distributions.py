@@ -1,8 +1,9 @@
-"""Distributions of actions: parameters are a dict of tensors, noise goes in and an action comes out.
+"""Action distributions: pure functions of a dict of parameter tensors and of noise.
 
-A distribution object holds no parameters, only what never changes (bounds, sizes); every method is a function of
-tensors. So a policy of another kind is one class here, a head of a network and a spec. Two actions are kept apart: the
-*raw* one is the sample, which has the log-density, and the *executed* one is what the environment gets of it.
+A distribution object holds only constants (bounds, sizes); the parameters are arguments of every method. A new kind of
+policy is therefore one class here, a network head and a spec. The *raw* action is the sample, for which the
+log-probability is computed; the *executed* action is what the environment receives: the raw one clipped or squashed
+into the bounds.
 """
 
 from abc import ABC, abstractmethod
@@ -24,38 +25,38 @@ from minerva.formulas.gaussian import (
 )
 
 Params = dict[str, Tensor]
-"""Parameters of a distribution by name, each [..., size]."""
+"""Distribution parameters by name, each [..., size]."""
 
 
 class Distribution(ABC):
-    """Functions of a distribution's parameters. Shapes: leading axes are free, of which the noise may have more."""
+    """Interface of an action distribution. Leading axes are free; noise may have more of them than parameters."""
 
     parameters: ClassVar[tuple[str, ...]]
-    """The names of the parameters, in the order in which a network gives them."""
+    """Names of the parameters, in the order in which a policy network returns them."""
     trust_regions: dict[str, int]
-    """The parts of KL(old || new) that are bounded apart, by name, and how many numbers each consists of."""
+    """Parts of KL(old || new) that have a bound each, by name, with the number of components of each."""
     noise_size: int
-    """How many random numbers one action is made of."""
+    """Number of random numbers that one sample needs."""
 
     def params(self, *outputs: Tensor) -> Params:
-        """Return a network's outputs as parameters by name."""
+        """Return a policy network's outputs as a dict of parameters."""
         return dict(zip(self.parameters, outputs, strict=True))
 
     @abstractmethod
     def draw_noise(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        """Return the noise of actions of this shape.  -> [*shape, noise_size]"""
+        """Draw the noise for a batch of actions.  -> [*shape, noise_size]"""
 
     @abstractmethod
     def sample(self, params: Params, noise: Tensor) -> Tensor:
-        """Return raw actions made of noise."""
+        """Return raw actions, sampled by transforming noise."""
 
     @abstractmethod
     def mode(self, params: Params) -> Tensor:
-        """Return the likeliest raw actions."""
+        """Return the mode of the raw action: the deterministic action."""
 
     @abstractmethod
     def executed(self, raw: Tensor) -> Tensor:
-        """Return what the environment gets of raw actions."""
+        """Return the executed actions, which the environment receives, from raw ones."""
 
     @abstractmethod
     def log_prob(self, params: Params, raw: Tensor) -> Tensor:
@@ -63,19 +64,19 @@ class Distribution(ABC):
 
     @abstractmethod
     def entropy(self, params: Params) -> Tensor:
-        """Return the entropy.  -> [...]"""
+        """Return the entropy of the raw action.  -> [...]"""
 
     @abstractmethod
     def kls(self, old: Params, new: Params) -> Params:
-        """Return KL(old || new) by trust region; its parts add up to the whole.  -> [..., size] each"""
+        """Return KL(old || new) by trust region; the parts add up to the full KL.  -> [..., size] each"""
 
     @abstractmethod
     def decoupled(self, old: Params, new: Params) -> dict[str, Params]:
-        """Return, for each trust region, parameters that are new in what it bounds and old in all else."""
+        """Return, for each trust region, the parameters with its own part new and all others old."""
 
 
 class Gaussian(Distribution):
-    """A diagonal Gaussian [..., D] whose samples are executed clipped to the bounds [D]."""
+    """A diagonal Gaussian [..., D] whose samples are clipped to the action bounds [D] when executed."""
 
     parameters = ("mean", "log_std")
 
@@ -85,11 +86,11 @@ class Gaussian(Distribution):
         self.trust_regions = {"mean": self.noise_size, "std": self.noise_size}
 
     def draw_noise(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        """Return standard-normal noise.  -> [*shape, D]"""
+        """Draw standard-normal noise.  -> [*shape, D]"""
         return torch.randn((*shape, self.noise_size), generator=generator, device=generator.device, dtype=dtype)
 
     def sample(self, params: Params, noise: Tensor) -> Tensor:
-        """Return raw actions made of noise.  [..., D] -> [..., D]"""
+        """Return raw actions: mean plus standard deviation times noise.  [..., D] -> [..., D]"""
         return sampled_actions(params["mean"], params["log_std"], noise)
 
     def mode(self, params: Params) -> Tensor:
@@ -101,7 +102,7 @@ class Gaussian(Distribution):
         return torch.clamp(raw, self.action_low, self.action_high)
 
     def recovered(self, actions: Tensor) -> Tensor:
-        """Return raw actions that are executed as `actions`.  [..., D] -> [..., D]"""
+        """Return raw actions whose executed form is `actions`: the actions themselves.  [..., D] -> [..., D]"""
         return actions
 
     def log_prob(self, params: Params, raw: Tensor) -> Tensor:
@@ -113,14 +114,14 @@ class Gaussian(Distribution):
         return gaussian_entropy(params["log_std"])
 
     def kls(self, old: Params, new: Params) -> Params:
-        """Return KL(old || new) by the mean and by the standard deviation, per dimension.  -> [..., D] twice"""
+        """Return KL(old || new) due to the mean and to the standard deviation, per dimension.  -> [..., D] twice"""
         return {
             "mean": gaussian_kl_mean(new["mean"], old["mean"], old["log_std"]),
             "std": gaussian_kl_std(new["log_std"], old["log_std"]),
         }
 
     def decoupled(self, old: Params, new: Params) -> dict[str, Params]:
-        """Return the new mean with the old standard deviation, and the old mean with the new one."""
+        """Return the new mean with the old standard deviation, and the old mean with the new standard deviation."""
         return {
             "mean": {"mean": new["mean"], "log_std": old["log_std"]},
             "std": {"mean": old["mean"], "log_std": new["log_std"]},
@@ -139,12 +140,12 @@ class SquashedGaussian(Gaussian):
         return unsquashed(actions, self.action_low, self.action_high)
 
     def log_prob(self, params: Params, raw: Tensor) -> Tensor:
-        """Return the log-density, over executed actions, of those that were sampled as `raw`.  [..., D] -> [...]"""
+        """Return the log-density of the executed actions that `raw` is squashed to.  [..., D] -> [...]"""
         return super().log_prob(params, raw) - squash_log_det(raw, self.action_low, self.action_high)
 
 
 class Categorical(Distribution):
-    """One of C choices with logits [..., C]; actions are whole numbers [...], executed as they are."""
+    """A choice among C discrete actions with logits [..., C]; actions are integers [...], executed unchanged."""
 
     parameters = ("logits",)
 
@@ -153,21 +154,21 @@ class Categorical(Distribution):
         self.trust_regions = {"policy": 1}
 
     def draw_noise(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        """Return standard Gumbel noise.  -> [*shape, C]"""
+        """Draw standard Gumbel noise.  -> [*shape, C]"""
         size = (*shape, self.noise_size)
         exponential = torch.empty(size, device=generator.device, dtype=dtype).exponential_(generator=generator)
         return -torch.log(exponential)
 
     def sample(self, params: Params, noise: Tensor) -> Tensor:
-        """Return choices made of noise.  [..., C] -> [...]"""
+        """Return choices sampled by the Gumbel-max trick.  [..., C] -> [...]"""
         return sampled_choices(params["logits"], noise)
 
     def mode(self, params: Params) -> Tensor:
-        """Return the likeliest choices.  -> [...]"""
+        """Return the most probable choices.  -> [...]"""
         return params["logits"].argmax(-1)
 
     def executed(self, raw: Tensor) -> Tensor:
-        """Return the choices themselves.  [...] -> [...]"""
+        """Return the choices unchanged.  [...] -> [...]"""
         return raw
 
     def log_prob(self, params: Params, raw: Tensor) -> Tensor:
@@ -175,13 +176,13 @@ class Categorical(Distribution):
         return categorical_log_prob(params["logits"], raw)
 
     def entropy(self, params: Params) -> Tensor:
-        """Return the entropy.  -> [...]"""
+        """Return the entropy of the choice.  -> [...]"""
         return categorical_entropy(params["logits"])
 
     def kls(self, old: Params, new: Params) -> Params:
-        """Return KL(old || new) as the only trust region's.  -> [..., 1]"""
+        """Return KL(old || new), under the name of the only trust region.  -> [..., 1]"""
         return {"policy": categorical_kl(new["logits"], old["logits"]).unsqueeze(-1)}
 
     def decoupled(self, old: Params, new: Params) -> dict[str, Params]:
-        """Return the new parameters: there is but one trust region."""
+        """Return the new parameters: the only trust region bounds them all."""
         return {"policy": new}

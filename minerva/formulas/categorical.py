@@ -1,7 +1,7 @@
-"""Categorical distributions: of actions over choices, and of values over fixed atoms.
+"""Categorical distributions: over discrete actions, and over the atoms of a distributional critic.
 
-Shapes: C choices; A atoms, evenly spaced; B rows; leading axes are free. Atoms z_k span [-range, range] with distance
-Delta; a target beyond them is moved to the nearest.
+Shapes: C choices; A atoms, evenly spaced; B rows; leading axes are free. Atoms z_k span [-range, range] with spacing
+Delta; a target outside that range is clipped to it.
 """
 
 import math
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 HISTOGRAM_STD = 0.75
-"""HL-Gauss's standard deviation in atoms, as Farebrother et al. (2024) recommend."""
+"""Standard deviation of HL-Gauss in units of the atom spacing, as Farebrother et al. (2024) recommend."""
 
 
 # --- actions ----------------------------------------------------------------------------------------------------
 
 
 def sampled_choices(logits: Tensor, noise: Tensor) -> Tensor:
-    """Choices from standard Gumbel noise, of which a state may have many.  [B, C], [..., B, C] -> [..., B]"""
+    """Sample choices by the Gumbel-max trick, one or more per state.  [B, C], [..., B, C] -> [..., B]"""
     # LaTeX: x_c = \ell_c + \xi_c
     perturbed = logits + noise
     return perturbed.argmax(-1)
 
 
 def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
-    """Log-probability of each choice.  [..., C], [...] -> [...]"""
+    """Return the log-probability of each choice.  [..., C], [...] -> [...]"""
     # LaTeX: \log\bar{Z} = \log \sum_c \exp(\ell_c)
     log_total = torch.logsumexp(logits, -1)
     chosen = torch.take_along_dim(logits, choices.unsqueeze(-1), -1).squeeze(-1)
@@ -34,7 +34,7 @@ def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
 
 
 def categorical_entropy(logits: Tensor) -> Tensor:
-    """Entropy of each distribution.  [..., C] -> [...]"""
+    """Return the entropy of each categorical distribution.  [..., C] -> [...]"""
     log_probabilities = torch.log_softmax(logits, -1)
     # LaTeX: \mathcal{H} = -\sum_c \exp(\log p_c) \log p_c
     entropy = -(torch.exp(log_probabilities) * log_probabilities).sum(-1)
@@ -42,7 +42,7 @@ def categorical_entropy(logits: Tensor) -> Tensor:
 
 
 def categorical_kl(logits: Tensor, old_logits: Tensor) -> Tensor:
-    """KL(old || new).  [..., C], [..., C] -> [...]"""
+    """Return KL(old || new) of categorical distributions.  [..., C], [..., C] -> [...]"""
     log_probabilities = torch.log_softmax(logits, -1)
     old_log_probabilities = torch.log_softmax(old_logits, -1)
     # LaTeX: D = \sum_c \exp(\log p'_c) (\log p'_c - \log p_c)
@@ -54,7 +54,7 @@ def categorical_kl(logits: Tensor, old_logits: Tensor) -> Tensor:
 
 
 def expected_value(logits: Tensor, atoms: Tensor) -> Tensor:
-    """Mean of the distribution with these logits.  [..., A], [A] -> [...]"""
+    """Return the mean of the distribution over atoms that the logits describe.  [..., A], [A] -> [...]"""
     probabilities = torch.softmax(logits, -1)
     # LaTeX: Q = \sum_k p_k z_k
     value = (probabilities * atoms).sum(-1)
@@ -62,9 +62,9 @@ def expected_value(logits: Tensor, atoms: Tensor) -> Tensor:
 
 
 def projection(positions: Tensor, probabilities: Tensor, atoms: Tensor) -> Tensor:
-    """A distribution over any positions, shared out to the nearest atoms (Bellemare et al. 2017, eq. 7).
+    """Project a distribution over arbitrary positions onto the atoms (C51; Bellemare et al. 2017, eq. 7).
 
-    With one position this is the two-hot code, whose mean is that position.  [B, P], [B, P], [A] -> [B, A]
+    With a single position this is the two-hot encoding, whose mean is that position.  [B, P], [B, P], [A] -> [B, A]
     """
     spacing = atoms[1] - atoms[0]
     # LaTeX: x_{b,j} = \operatorname{clip}(y_{b,j}, z_{min}, z_{max})
@@ -77,9 +77,9 @@ def projection(positions: Tensor, probabilities: Tensor, atoms: Tensor) -> Tenso
 
 
 def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
-    """A target smoothed by a Gaussian (HL-Gauss, Imani and White 2018): its mass around each atom.  [B], [A] -> [B, A]
+    """Encode a scalar target as a Gaussian histogram over atoms (HL-Gauss, Imani and White 2018).  [B], [A] -> [B, A]
 
-    Neighbouring atoms then share every target, so how finely they are spaced matters little.
+    Several neighbouring atoms share every target, so their spacing matters little.
     """
     spacing = atoms[1] - atoms[0]
     edges = torch.cat((atoms - 0.5 * spacing, atoms[-1:] + 0.5 * spacing))
@@ -95,7 +95,7 @@ def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
-    """Mean over rows of what it costs to code the target distribution with the predicted one.  [B, A] -> []"""
+    """Return the cross-entropy of the predicted from the target distribution, averaged over rows.  [B, A] -> []"""
     log_probabilities = torch.log_softmax(logits, -1)
     # LaTeX: \mathcal{L}_Q = -\mathbb{E}_b[\sum_k m_{b,k} \log p_{b,k}]
     loss = -(probabilities * log_probabilities).sum(-1).mean()

@@ -9,7 +9,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
-    """Actions from standard-normal noise, of which a state may have many.  2 [B, D], [..., B, D] -> [..., B, D]"""
+    """Sample actions from standard-normal noise, one or more per state.  2 [B, D], [..., B, D] -> [..., B, D]"""
     # LaTeX: \sigma_j = \exp(\log\sigma_j)
     std = torch.exp(log_std)
     # LaTeX: a_j = \mu_j + \sigma_j \xi_j
@@ -18,7 +18,7 @@ def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
-    """Log-density of a diagonal Gaussian.  [..., D] -> [...]"""
+    """Return the log-density of actions under a diagonal Gaussian.  [..., D] -> [...]"""
     # LaTeX: \sigma_j = \exp(\log\sigma_j)
     std = torch.exp(log_std)
     # LaTeX: z_j = \frac{a_j - \mu_j}{\sigma_j}
@@ -29,14 +29,14 @@ def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
 
 
 def gaussian_entropy(log_std: Tensor) -> Tensor:
-    """Entropy of a diagonal Gaussian.  [..., D] -> [...]"""
+    """Return the entropy of a diagonal Gaussian.  [..., D] -> [...]"""
     # LaTeX: \mathcal{H} = \sum_j (\log\sigma_j + \frac{1}{2} (1 + \log(2 \pi)))
     entropy = (log_std + 0.5 * (1 + LOG_2PI)).sum(-1)
     return entropy
 
 
 def gaussian_kl_mean(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
-    """KL(old || new) of Gaussians that differ in their means alone, per dimension.  [..., D] -> [..., D]"""
+    """Return KL(old || new) of Gaussians that differ only in their means, per dimension.  [..., D] -> [..., D]"""
     # LaTeX: \sigma'_j = \exp(\log\sigma'_j)
     old_std = torch.exp(old_log_std)
     # LaTeX: D_{\mu,j} = \frac{(\mu_j - \mu'_j)^2}{2 {\sigma'_j}^2}
@@ -45,34 +45,34 @@ def gaussian_kl_mean(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Ten
 
 
 def gaussian_kl_std(log_std: Tensor, old_log_std: Tensor) -> Tensor:
-    """KL(old || new) of Gaussians that differ in their stds alone, per dimension.  [..., D] -> [..., D]"""
+    """Return KL(old || new) of Gaussians that differ only in their stds, per dimension.  [..., D] -> [..., D]"""
     # LaTeX: \ell_j = \log\sigma_j - \log\sigma'_j
     log_ratio = log_std - old_log_std
-    # expm1, because a bound is often 1e-6: there exp(x) - 1 has lost the digits that count in single precision
+    # expm1: KL bounds are often 1e-6, where exp(x) - 1 loses the significant digits in single precision
     # LaTeX: D_{\sigma,j} = \frac{1}{2} (\exp(-2 \ell_j) - 1 + 2 \ell_j)
     kl = 0.5 * (torch.expm1(-2 * log_ratio) + 2 * log_ratio)
     return kl
 
 
 def tanh_log_det(raw: Tensor) -> Tensor:
-    """log(1 - tanh(x)^2), exact also where tanh(x) rounds to 1.  [...] -> [...]"""
+    """Return log(1 - tanh(x)^2), accurate also where tanh(x) rounds to 1.  [...] -> [...]"""
     # LaTeX: \log(1 - \tanh^2 x) = 2 (\log 2 - x - \operatorname{softplus}(-2 x))
     log_det = 2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
     return log_det
 
 
 def squashed(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """A Gaussian sample squashed into the bounds.  [..., D] -> [..., D]"""
+    """Squash a Gaussian sample by tanh into the action bounds.  [..., D] -> [..., D]"""
     # LaTeX: a_j = a_j^{low} + \frac{1}{2} (\tanh(u_j) + 1) (a_j^{high} - a_j^{low})
     actions = low + 0.5 * (torch.tanh(raw) + 1) * (high - low)
     return actions
 
 
 def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The sample that `squashed` maps to an action; one on a bound is moved inside by a rounding error.
+    """Return the sample that `squashed` maps to an action.  [..., D] -> [..., D]
 
-    The distances to the bounds are taken from the action itself, so nothing is lost beside them that the action
-    still holds.
+    An action on a bound is first moved inside by a rounding error. The distances to both bounds are computed from the
+    action directly, not from its rescaled value, so no precision is lost near the bounds.
     """
     closest = 0.0625 * torch.finfo(actions.dtype).eps * (high - low)
     # LaTeX: u_j = \frac{1}{2} (\log\max(a_j - a_j^{low}, c_j) - \log\max(a_j^{high} - a_j, c_j))
@@ -81,7 +81,7 @@ def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def squash_log_det(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Log-volume that `squashed` stretches by at a sample: what its log-density loses.  [..., D] -> [...]"""
+    """Return the log-determinant of `squashed`, to subtract from the sample's log-density.  [..., D] -> [...]"""
     log_det = tanh_log_det(raw)
     # LaTeX: \log|\frac{da}{du}| = \sum_j (\log(1 - \tanh^2 u_j) + \log(\frac{1}{2} (a_j^{high} - a_j^{low})))
     log_volume = (log_det + torch.log(0.5 * (high - low))).sum(-1)

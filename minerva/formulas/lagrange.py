@@ -1,6 +1,6 @@
-"""Dual variables: temperatures and multipliers are kept as unconstrained numbers and made positive where they are used.
+"""Dual variables: temperatures and multipliers, stored unconstrained and mapped to positive values on use.
 
-What the multipliers do is in `trust_region`.
+How the multipliers enter the losses is in `trust_region`.
 """
 
 import math
@@ -11,28 +11,30 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 EPS_0 = 1e-8
+"""Lower limit of a temperature or multiplier."""
 FLOOR = -18.0
-"""Unconstrained multipliers never fall below this."""
+"""Lower limit of an unconstrained parameter."""
 
-LOWEST, HIGHEST = 1e-6, 1e6
+TEMPERATURE_MIN, TEMPERATURE_MAX = 1e-6, 1e6
+"""Range in which `solved_temperature` searches."""
 SECTIONS, ROUNDS = 8, 11
-"""Sections per round of a search, and rounds: together they resolve a temperature to 3e-9 of its value."""
+"""Sections per search round, and number of rounds: together they resolve a temperature to a relative 3e-9."""
 
 
 def positive(unconstrained: Tensor) -> Tensor:
-    """A multiplier from its unconstrained parameter."""
+    """Return the temperature or multiplier that an unconstrained parameter stands for."""
     # LaTeX: \eta = \operatorname{softplus}(\tilde\eta) + \varepsilon_0
     multiplier = softplus(unconstrained) + EPS_0
     return multiplier
 
 
 def unconstrained(multiplier: float) -> float:
-    """The inverse of softplus: the parameter at which a multiplier has this value."""
+    """Return the initial unconstrained parameter of a multiplier: the inverse of softplus."""
     return multiplier + math.log(-math.expm1(-multiplier))
 
 
 def inverse_positive(multiplier: Tensor) -> Tensor:
-    """The inverse of `positive`: where a solved multiplier is stored."""
+    """Return the unconstrained parameter of a multiplier: the inverse of `positive`."""
     # LaTeX: x = \eta - \varepsilon_0
     softplus_part = multiplier - EPS_0
     # LaTeX: \tilde\eta = x + \log(1 - \exp(-x))
@@ -41,23 +43,24 @@ def inverse_positive(multiplier: Tensor) -> Tensor:
 
 
 def floored(parameter: Tensor) -> Tensor:
-    """The unconstrained parameter, kept from drifting where softplus has no slope left."""
+    """Clamp an unconstrained parameter from below, so that it cannot drift to where softplus has no gradient."""
     # LaTeX: \tilde\eta' = \max(\tilde\eta, -18)
     kept = torch.clamp(parameter, min=FLOOR)
     return kept
 
 
 def solved_temperature(kl: Callable[[Tensor], Tensor], bound: Tensor) -> Tensor:
-    """The temperature at which the E-step's KL meets its bound, by sectioning on a logarithmic scale.
+    """Return the temperature at which the E-step's KL equals its bound, by a section search on a logarithmic scale.
 
-    `kl(temperature)` falls as the temperature rises. The dual's slope is `bound - kl`, so this is its minimum. The
-    number of rounds is fixed: nothing is decided on the host. In each the KL is taken at several temperatures at once
-    and the section kept in which it crosses the bound: a few rounds compile far faster than sixty bisections. Where
-    the bound cannot be reached (equal scores give no KL at any temperature) the lowest temperature is returned.
+    `kl(temperature)` must fall as the temperature rises. The dual's derivative is `bound - kl`, so the result minimises
+    the dual. The number of rounds is fixed, so the host never waits for the device. Each round evaluates the KL at
+    several temperatures at once and keeps the section in which it crosses the bound: a few such rounds compile far
+    faster than sixty bisections. If the bound cannot be reached (equal scores have a KL of zero at any temperature),
+    return the lowest temperature.
     """
     inner = torch.arange(1, SECTIONS, dtype=bound.dtype, device=bound.device) / SECTIONS
-    low = torch.full_like(bound, math.log(LOWEST))
-    width = torch.full_like(bound, math.log(HIGHEST / LOWEST))
+    low = torch.full_like(bound, math.log(TEMPERATURE_MIN))
+    width = torch.full_like(bound, math.log(TEMPERATURE_MAX / TEMPERATURE_MIN))
     for _ in range(ROUNDS):
         over = torch.func.vmap(kl)(torch.exp(low + width * inner)) > bound
         width = width / SECTIONS

@@ -1,4 +1,4 @@
-"""One step of an optimiser as a function of tensors. They agree with torch.optim; a test compares them.
+"""One optimiser step as a pure function of tensors; tests compare each with torch.optim.
 
 Parameters and gradients are vectors; `learning_rate` is a scalar or a vector with one rate per parameter.
 """
@@ -12,7 +12,7 @@ CLIP_EPS = 1e-6
 
 
 def clip_by_norm(gradient: Tensor, max_norm: Tensor) -> Tensor:
-    """The gradient, shortened to `max_norm` if it is longer."""
+    """Clip a gradient to the norm `max_norm`."""
     # LaTeX: |g| = \sqrt{\sum_k g_k^2}
     norm = torch.sqrt((gradient**2).sum())
     # LaTeX: g'_k = g_k \min(1, \frac{g_{max}}{|g| + 10^{-6}})
@@ -23,7 +23,7 @@ def clip_by_norm(gradient: Tensor, max_norm: Tensor) -> Tensor:
 def adam(
     parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Adam (Kingma and Ba 2015, algorithm 1) with eps 1e-5."""
+    """Return parameters and moments after one step of Adam (Kingma and Ba 2015, algorithm 1) with eps 1e-5."""
     # LaTeX: n = n' + 1
     step = moments["step"] + 1
     # LaTeX: m_k = \beta_1 m'_k + (1 - \beta_1) g_k
@@ -42,7 +42,7 @@ def adam(
 def sgd(
     parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor, momentum: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Gradient descent with heavy-ball momentum."""
+    """Return parameters and moments after one step of SGD with heavy-ball momentum."""
     # LaTeX: m_k = \kappa m'_k + g_k
     first = momentum * moments["first"] + gradient
     # LaTeX: \theta_k = \theta'_k - \beta m_k

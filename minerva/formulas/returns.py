@@ -1,10 +1,10 @@
-"""Returns, advantages and the loss of a value network.
+"""Returns, advantages and the value loss.
 
-Shapes: T steps of E environments, [T, E] unless it says otherwise.
+Shapes: T steps of E environments, [T, E] unless stated otherwise.
 
-`terminated` marks e_t: the episode really ended and nothing follows. `ended` marks d_t: it ended or was cut by
-a time limit, so the next row belongs to another episode. `next_values` are those of the true next observation,
-also where the episode was cut.
+`terminated` is e_t: the task ended and no reward follows. `ended` is d_t: terminated or truncated by a time limit, so
+the next row belongs to another episode. `next_values` are the values of the true next observations, also where an
+episode was truncated.
 """
 
 import torch
@@ -14,19 +14,19 @@ EPS_0 = 1e-8
 
 
 def td_errors(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor, gamma: Tensor) -> Tensor:
-    """One-step temporal differences: a time limit bootstraps, a termination does not."""
+    """Return one-step temporal differences; a truncated step bootstraps, a terminated one does not."""
     # LaTeX: \delta_t = r_t + \gamma (1 - e_t) V(s_{t+1}) - V(s_t)
     deltas = rewards + gamma * (1 - terminated) * next_values - values
     return deltas
 
 
 def gae(deltas: Tensor, ended: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Tensor:
-    """Generalised advantage estimates (Schulman et al. 2016, eq. 16), cut at every episode's end."""
+    """Return generalised advantage estimates (Schulman et al. 2016, eq. 16), cut at every episode's end."""
     advantages = []
     advantage = torch.zeros_like(deltas[0])
-    for delta, done in zip(deltas.flip(0), ended.flip(0), strict=True):
+    for delta, step_ended in zip(deltas.flip(0), ended.flip(0), strict=True):
         # LaTeX: A_t = \delta_t + \gamma \lambda (1 - d_t) A_{t+1}
-        advantage = delta + gamma * gae_lambda * (1 - done) * advantage
+        advantage = delta + gamma * gae_lambda * (1 - step_ended) * advantage
         advantages.append(advantage)
     return torch.stack(advantages).flip(0)
 
@@ -34,13 +34,15 @@ def gae(deltas: Tensor, ended: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Ten
 def discounted_returns(
     rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: Tensor
 ) -> Tensor:
-    """Discounted return to the end of the rollout, bootstrapped there and wherever a time limit cut."""
+    """Return discounted returns to the end of the rollout, bootstrapped there and at truncations."""
     returns = []
     next_return = next_values[-1]
     steps = (rewards.flip(0), next_values.flip(0), terminated.flip(0), ended.flip(0))
-    for reward, next_value, end, done in zip(*steps, strict=True):
+    for reward, next_value, step_terminated, step_ended in zip(*steps, strict=True):
         # LaTeX: G_t = r_t + \gamma ((1 - d_t) G_{t+1} + d_t (1 - e_t) V(s_{t+1}))
-        next_return = reward + gamma * ((1 - done) * next_return + done * (1 - end) * next_value)
+        next_return = reward + gamma * (
+            (1 - step_ended) * next_return + step_ended * (1 - step_terminated) * next_value
+        )
         returns.append(next_return)
     return torch.stack(returns).flip(0)
 
@@ -53,10 +55,10 @@ def advantages_and_returns(
     gamma: Tensor,
     gae_lambda: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of a rollout's `rewards`, `terminated` and `ended`, by one of three estimators.
+    """Return advantages and returns of a rollout, which holds `rewards`, `terminated` and `ended`.
 
-    "returns": the bootstrapped discounted return minus the value. "gae": generalised advantage estimates. "dae": the
-    one-step temporal difference.
+    Advantages by `estimator`: "returns", the bootstrapped discounted return minus the value; "gae", generalised
+    advantage estimation; "dae", the one-step temporal difference.
     """
     rewards, terminated, ended = rollout["rewards"], rollout["terminated"], rollout["ended"]
     if estimator == "returns":
@@ -73,9 +75,10 @@ def advantages_and_returns(
 
 
 def n_step_sums(rewards: Tensor, ended: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What T rows say of the first one's return: reward, discount of the state that follows, rows used.  -> [E] each
+    """Return the n-step discounted reward, the discount of the bootstrap value, and n.  [T, E] -> [E] each
 
-    Rows count until the first that ends an episode. The state that follows is that of the last row used.
+    n is T, or fewer where an episode ends earlier: rows after an episode's end are not used. The value to bootstrap
+    from is that of the state after the last row used.
     """
     # LaTeX: x_t = 1 - d_t
     goes_on = 1 - ended
@@ -92,14 +95,14 @@ def n_step_sums(rewards: Tensor, ended: Tensor, gamma: Tensor) -> tuple[Tensor, 
 
 
 def bootstrapped(rewards: Tensor, discount: Tensor, next_values: Tensor, terminated: Tensor) -> Tensor:
-    """Reward and the discounted value of the state that follows it, unless the episode terminated.  [E] -> [E]"""
+    """Return the TD target: reward plus the discounted next value, unless terminated.  [E] -> [E]"""
     # LaTeX: y = R + \Gamma (1 - e) V(s')
     target = rewards + discount * (1 - terminated) * next_values
     return target
 
 
 def trace_coefficients(log_prob: Tensor, behaviour_log_prob: Tensor, retrace_lambda: Tensor) -> Tensor:
-    """How much of what follows a row Retrace believes: the less, the less likely its action has become."""
+    """Return Retrace's trace coefficients: lambda times the importance ratio, truncated at 1."""
     # LaTeX: \rho_t = \exp(\log\pi'(a_t|s_t) - \log b(a_t|s_t))
     ratio = torch.exp(log_prob - behaviour_log_prob)
     # LaTeX: c_t = \lambda \min(1, \rho_t)
@@ -108,16 +111,16 @@ def trace_coefficients(log_prob: Tensor, behaviour_log_prob: Tensor, retrace_lam
 
 
 def retrace(values: Tensor, deltas: Tensor, traces: Tensor, ended: Tensor, gamma: Tensor) -> Tensor:
-    """Retrace's target for the first row (Munos et al. 2016, eq. 4), the trace cut at an episode's end.  -> [E]
+    """Return Retrace's target for the first row (Munos et al. 2016, eq. 4); an episode's end cuts the trace.  -> [E]
 
-    `values` are Q' of the rows' own actions. The sum over time is taken from its end: each weight gamma^t c_1...c_t
-    is then the product of the steps on the way, and nothing overflows.
+    `values` are Q' of the stored actions. The sum over time is accumulated backwards, so the weights gamma^t c_1...c_t
+    are built up factor by factor and nothing overflows.
     """
     following = torch.zeros_like(deltas[0])
     next_trace = torch.zeros_like(deltas[0])
-    for delta, trace, done in zip(deltas.flip(0), traces.flip(0), ended.flip(0), strict=True):
+    for delta, trace, step_ended in zip(deltas.flip(0), traces.flip(0), ended.flip(0), strict=True):
         # LaTeX: \Delta_t = \delta_t + \gamma c_{t+1} (1 - d_t) \Delta_{t+1}
-        following = delta + gamma * next_trace * (1 - done) * following
+        following = delta + gamma * next_trace * (1 - step_ended) * following
         next_trace = trace
     # LaTeX: Q^{ret} = Q'(s_0, a_0) + \Delta_0
     target = values[0] + following
@@ -125,25 +128,25 @@ def retrace(values: Tensor, deltas: Tensor, traces: Tensor, ended: Tensor, gamma
 
 
 def discounted_sums(rewards: Tensor, ended: Tensor, before: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-    """Reward summed forward with discount since each episode's start.
+    """Return discounted reward sums since each episode's start [T, E], and the sum to carry into the next call [E].
 
-    `before` [E] is the sum carried into the first row; the sums of all rows and the one to carry on are returned.
+    `before` [E] is the sum carried over from the previous call.
     """
     sums = []
     running = before
-    for reward, done in zip(rewards, ended, strict=True):
+    for reward, step_ended in zip(rewards, ended, strict=True):
         # LaTeX: R_t = r_t + \gamma R'_{t-1}
         total = reward + gamma * running
         sums.append(total)
         # LaTeX: R'_t = (1 - d_t) R_t
-        running = (1 - done) * total
+        running = (1 - step_ended) * total
     return torch.stack(sums), running
 
 
 def normalize(advantages: Tensor, correction: int) -> Tensor:
-    """Zero mean and unit standard deviation over all rows; a single row becomes zero.
+    """Normalise advantages to zero mean and unit standard deviation over all rows; a single row becomes zero.
 
-    With `correction` 1 the standard deviation is the unbiased one, with 0 the biased.
+    `correction` is 1 for the unbiased standard deviation (Bessel's correction), 0 for the biased one.
     """
     correction = min(correction, advantages.numel() - 1)
     # LaTeX: \bar{A} = \mathbb{E}_t[A_t]
@@ -156,14 +159,14 @@ def normalize(advantages: Tensor, correction: int) -> Tensor:
 
 
 def value_loss(values: Tensor, returns: Tensor) -> Tensor:
-    """Half the mean squared error of a value network, over all rows.  [n], [n] -> []"""
+    """Return half the mean squared error of the values over all rows.  [n], [n] -> []"""
     # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]
     loss = 0.5 * ((values - returns) ** 2).mean()
     return loss
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    """Share of the returns' variance that the values explain: 1 is perfect, 0 is no better than a constant."""
+    """Return the share of the returns' variance that the values explain: 1 is perfect, 0 as good as a constant."""
     # LaTeX: EV = 1 - \frac{\operatorname{Var}_t(G_t - V_t)}{\operatorname{Var}_t(G_t) + \varepsilon_0}
     explained = 1 - (returns - values).var(correction=0) / (returns.var(correction=0) + EPS_0)
     return explained

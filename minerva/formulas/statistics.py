@@ -1,17 +1,17 @@
-"""Running statistics, the size of weighted samples, and schedules."""
+"""Running mean and variance, effective sample size, and the linear schedule."""
 
 from torch import Tensor
 
 
 def combine_moments(mean: Tensor, var: Tensor, count: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and count after seeing `batch` [n, D] too."""
+    """Return running mean, variance and count, updated with the rows of `batch` [n, D]."""
     return merge_moments(mean, var, count, batch.mean(0), batch.var(0, correction=0), batch.shape[0])
 
 
 def merge_moments(
     mean: Tensor, var: Tensor, count: Tensor, batch_mean: Tensor, batch_var: Tensor, n: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and count after seeing n rows with these moments too (Chan et al. 1979); exact in any order."""
+    """Return running mean, variance and count, merged with those of n rows (Chan et al. 1979); exact in any order."""
     # LaTeX: \Delta_j = \bar{x}_j - \mu_j
     delta = batch_mean - mean
     # LaTeX: c' = c + n
@@ -24,14 +24,14 @@ def merge_moments(
 
 
 def remaining_fraction(update: int, updates: int) -> float:
-    """Linear schedule from 1 at the first update towards 0 after the last."""
+    """Return the factor of a linear schedule: 1 at the first update, falling to 0 after the last."""
     # LaTeX: f_u = 1 - \frac{u - 1}{U}
     fraction = 1 - (update - 1) / updates
     return fraction
 
 
 def effective_samples(weights: Tensor) -> Tensor:
-    """How many equally weighted samples would be as noisy, along the first axis.  [N, ...] -> [...]"""
+    """Return the effective sample size of normalised weights along the first axis.  [N, ...] -> [...]"""
     # LaTeX: n_{eff} = \frac{1}{\sum_i \psi_i^2}
     samples = 1 / (weights**2).sum(0)
     return samples

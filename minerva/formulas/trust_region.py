@@ -1,27 +1,28 @@
-"""The trust region of MPO and V-MPO: KLs held under bounds by Lagrange multipliers.
+"""The trust region of MPO and V-MPO: KL constraints enforced by Lagrange multipliers.
 
 Shapes: K constraints. MPO has one for each action dimension, V-MPO one for the mean and one for the standard
-deviation. Multipliers are positive here; how they are stored is in `lagrange`.
+deviation. Multipliers are positive here; `lagrange` maps them from the unconstrained parameters that are stored.
 """
 
 import torch
 from torch import Tensor
 
-LOWEST, HIGHEST = 1e-6, 1e6
-"""Range of multipliers that are changed by a factor."""
+MULTIPLIER_MIN, MULTIPLIER_MAX = 1e-6, 1e6
+"""Range of multipliers that are updated multiplicatively."""
 
 
 def penalties(multipliers: Tensor, kls: Tensor) -> Tensor:
-    """What each constraint costs the policy, which does not learn through the multipliers.  [K], [K] -> [K]"""
+    """Return the policy's penalty for each KL, with the multipliers held constant.  [K], [K] -> [K]"""
     # LaTeX: P_j = \operatorname{sg}(\alpha_j) D_j
     costs = multipliers.detach() * kls
     return costs
 
 
 def multiplier_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
-    """Its gradient raises a multiplier whose KL is over its bound and lowers one that is under.  [K], [K], [K] -> []
+    """Return the multipliers' loss, with the KLs held constant.  [K], [K], [K] -> []
 
-    A single bound [] is that of all.
+    Descending it raises a multiplier whose KL is above its bound and lowers one whose KL is below. A scalar bound
+    applies to all constraints.
     """
     # LaTeX: \mathcal{L}_\alpha = \sum_j \alpha_j (\epsilon_j - \operatorname{sg}(D_j))
     loss = (multipliers * (bounds - kls.detach())).sum()
@@ -29,12 +30,13 @@ def multiplier_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
 
 
 def scaled_multipliers(multipliers: Tensor, kls: Tensor, bounds: Tensor, rate: Tensor) -> Tensor:
-    """Multipliers raised by a factor while their KL is over its bound and lowered while it is under.  [K] each
+    """Return multipliers after a multiplicative update: up if a KL is above its bound, down if below.  [K] each
 
-    Where a multiplier has fallen far, or its bound is small, a gradient step hardly moves it; a factor always does.
+    Where a multiplier has fallen far, or its bound is small, a gradient step hardly moves it; a factor
+    always does.
     """
     # LaTeX: v_j = \operatorname{clip}(\frac{D_j}{\epsilon_j} - 1, -1, 1)
     violations = torch.clamp(kls / bounds - 1, -1, 1)
     # LaTeX: \alpha_j = \operatorname{clip}(\alpha'_j \exp(\beta_\alpha v_j), 10^{-6}, 10^6)
-    scaled = torch.clamp(multipliers * torch.exp(rate * violations), LOWEST, HIGHEST)
+    scaled = torch.clamp(multipliers * torch.exp(rate * violations), MULTIPLIER_MIN, MULTIPLIER_MAX)
     return scaled

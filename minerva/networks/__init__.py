@@ -1,5 +1,8 @@
-"""Networks: they hold parameters and map observations to numbers; no algorithm is in here.
+"""Neural networks, independent of the algorithms that train them.
 
-`encoders` turn observations into features, `policies` into the parameters of a distribution of actions, `critics`
-into values.
+- `encoders.py`: MLPs from observations to features, and the layers they are built from.
+- `policies.py`: policy and actor-critic networks, from observations to the parameters of an action distribution (and
+  a value), and `FunctionalPolicy`, which evaluates one as a function of a flat parameter vector.
+- `critics.py`: the action-value network Q(s, a).
+- `bounds.py`: action bounds, and the limits of the log standard deviation.
 """

@@ -1,4 +1,4 @@
-"""Bounds of actions and of the policy's standard deviation, for all networks."""
+"""Action bounds and limits of the policy's log standard deviation, for all networks."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from torch import Tensor
 from minerva.errors import ConfigError
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-"""Range of a policy's log standard deviation."""
+"""Limits to which a policy's log standard deviation is clamped."""
 
 Bound = float | Sequence[float] | np.ndarray | Tensor
-"""A bound of the actions: one number for all dimensions, or one for each."""
+"""An action bound: one number for all dimensions, or one for each."""
 
 
 def action_bounds(low: Bound | None, high: Bound | None, act_dim: int) -> tuple[Tensor, Tensor]:
-    """Both bounds as vectors [D]; None is -1 and 1."""
+    """Return both bounds as vectors [D]; None means -1 and 1. Raise ConfigError unless finite and low < high."""
     ends = []
     for name, bound, default in (("action_low", low, -1.0), ("action_high", high, 1.0)):
         end = torch.as_tensor(default if bound is None else bound, dtype=torch.get_default_dtype()).cpu()

@@ -1,4 +1,4 @@
-"""Critics: the value of an action in a state."""
+"""Critics: networks for the value of an action in a state."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from minerva.networks.encoders import LayerNormMLP, SmallInitLinear
 
 
 class Critic(nn.Module):
-    """Q(s, a) on the executed action. With `outputs` above 1 it returns that many logits instead of one value."""
+    """Q(s, a) of executed actions. With `outputs` above 1 it returns that many logits instead of one value."""
 
     action_low: Tensor
     action_high: Tensor
@@ -31,9 +31,9 @@ class Critic(nn.Module):
         self.head = SmallInitLinear(layer_sizes[-1], outputs)
 
     def forward(self, obs: Tensor, act: Tensor) -> Tensor:
-        """Value of each pair, the action clipped to its bounds.  [..., O], [..., D] -> [..., 1]
+        """Return the value of each pair, with the action clipped to its bounds.  [..., O], [..., D] -> [..., 1]
 
-        With an encoder of lower precision the value still has that of the head.
+        The encoder may have a lower precision than the head; the value has the head's.
         """
         executed = torch.clamp(act, self.action_low, self.action_high)
         precision = next(self.encoder.parameters()).dtype

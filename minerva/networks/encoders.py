@@ -1,4 +1,4 @@
-"""Layers and encoders: from an observation to features."""
+"""Encoders: MLPs from an observation to features, and the layers they are built from."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from minerva.errors import ConfigError
 
 
 def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
-    """Linear layer with orthogonal weights and zero bias."""
+    """Return a linear layer with orthogonal weights of this gain and zero bias."""
     layer = nn.Linear(in_features, out_features)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
@@ -18,7 +18,7 @@ def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Li
 
 
 def tanh_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
-    """Orthogonal Linear and tanh for each layer."""
+    """Return an orthogonal Linear and a tanh for each layer width."""
     if not layer_sizes:
         raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (64, 64).")
     layers: list[nn.Module] = []
@@ -28,7 +28,7 @@ def tanh_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
 
 
 def tanh_mlp(in_dim: int, layer_sizes: LayerSizes, out_dim: int, out_gain: float) -> nn.Sequential:
-    """`tanh_layers`, then an orthogonal Linear of gain `out_gain`."""
+    """Return `tanh_layers` followed by an orthogonal Linear of gain `out_gain`."""
     return nn.Sequential(*tanh_layers(in_dim, layer_sizes), orthogonal_linear(layer_sizes[-1], out_dim, out_gain))
 
 
@@ -42,7 +42,7 @@ class SmallInitLinear(nn.Linear):
 
 
 class LayerNormMLP(nn.Sequential):
-    """MPO's torso: Linear, LayerNorm and tanh first, then Linear and ELU for each further layer."""
+    """MPO's encoder: Linear, LayerNorm and tanh first, then Linear and ELU for each further layer."""
 
     def __init__(self, in_dim: int, layer_sizes: LayerSizes, activate_final: bool = False) -> None:
         if not layer_sizes:

@@ -1,4 +1,4 @@
-"""Policies: from an observation to the parameters of a distribution of actions, some with a value beside them."""
+"""Policy networks: from an observation to the parameters of an action distribution, and for some also to a value."""
 
 import math
 from typing import Protocol, cast
@@ -17,7 +17,7 @@ from minerva.networks.encoders import LayerNormMLP, orthogonal_linear, tanh_laye
 
 
 class ActorCritic(nn.Module):
-    """PPO's networks: an observation normaliser, a Gaussian policy and a value function, nothing shared."""
+    """PPO's networks: an observation normaliser, a Gaussian policy and a value function without shared layers."""
 
     def __init__(
         self,
@@ -41,33 +41,33 @@ class ActorCritic(nn.Module):
 
     @property
     def distribution(self) -> Gaussian:
-        """The distribution of actions whose parameters the network gives; its samples are clipped to [-1, 1]."""
+        """The action distribution that the network parameterises; its samples are clipped to [-1, 1]."""
         ones = torch.ones_like(self.actor_logstd.detach())
         return Gaussian(-ones, ones)
 
     def forward_policy(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation of each observation's action.  [..., O] -> [..., D] twice"""
+        """Return mean and log standard deviation of the raw action.  [..., O] -> [..., D] twice"""
         mean = self.actor_mean(self.obs_normalizer(x))
         return mean, self.actor_logstd.expand_as(mean)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean [..., D], log standard deviation [..., D] and value [...] of each observation."""
+        """Return mean, log standard deviation and value.  [..., O] -> [..., D], [..., D], [...]"""
         normalized = self.obs_normalizer(x)
         mean = self.actor_mean(normalized)
         return mean, self.actor_logstd.expand_as(mean), self.critic(normalized).squeeze(-1)
 
     def get_value(self, x: Tensor) -> Tensor:
-        """Value of each observation.  [..., O] -> [...]"""
+        """Return the value of each observation.  [..., O] -> [...]"""
         value: Tensor = self.critic(self.obs_normalizer(x)).squeeze(-1)
         return value
 
     def get_deterministic_action(self, x: Tensor) -> Tensor:
-        """The policy's mean.  [..., O] -> [..., D]"""
+        """Return the mean of the raw action.  [..., O] -> [..., D]"""
         mean: Tensor = self.actor_mean(self.obs_normalizer(x))
         return mean
 
     def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(action, log-probability, entropy, value); the action is sampled unless one is given."""
+        """Return (action, log-probability, entropy, value); the raw action is sampled unless one is given."""
         mean, log_std, value = self(x)
         if action is None:
             action = sampled_actions(mean, log_std, torch.randn_like(mean))
@@ -75,7 +75,7 @@ class ActorCritic(nn.Module):
 
 
 class DiagonalGaussianPolicy(nn.Module):
-    """MPO's policy. The *raw* action is the Gaussian sample; the *executed* one is clipped to the bounds."""
+    """MPO's policy. The *raw* action is the Gaussian sample; the *executed* one is it clipped to the bounds."""
 
     action_low: Tensor
     action_high: Tensor
@@ -104,62 +104,63 @@ class DiagonalGaussianPolicy(nn.Module):
 
     @property
     def distribution(self) -> Gaussian:
-        """The distribution of actions whose parameters the network gives."""
+        """The action distribution that the network parameterises."""
         return Gaussian(self.action_low, self.action_high)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation of the raw action.  [..., O] -> [..., D], [..., D]"""
+        """Return mean and log standard deviation of the raw action.  [..., O] -> [..., D], [..., D]"""
         return self.forward_with_features(self.encoder(obs))
 
     def forward_with_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation from the encoder's output."""
+        """Return mean and log standard deviation of the raw action from the encoder's output."""
         mean = _finite_or_zero(self.policy_mean(features))
         log_std = torch.clamp(_finite_or_zero(self.policy_logstd(features)), LOG_STD_MIN, LOG_STD_MAX)
         return mean, log_std
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Parameters of both heads, without the encoder's."""
+        """Return the parameters of both heads, without the encoder's."""
         return [*self.policy_mean.parameters(), *self.policy_logstd.parameters()]
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions_raw: Tensor) -> Tensor:
-        """Log-density of raw actions.  [B, D] -> [B, 1]"""
+        """Return the log-density of raw actions.  [B, D] -> [B, 1]"""
         return gaussian_log_prob(mean, log_std, actions_raw).unsqueeze(-1)
 
     def execute(self, actions_raw: Tensor) -> Tensor:
-        """What the environment and the critic see of raw actions."""
+        """Return the executed form of raw actions, which the environment and the critic receive."""
         return self.distribution.executed(actions_raw)
 
     def sample_action_raw_and_exec(
         self, mean: Tensor, log_std: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One raw action for each mean, and its executed form. Deterministic: the mean.  [..., D] -> [..., D] twice"""
+        """Return a raw action for each mean (or the mean itself) and its executed form.  [..., D] -> [..., D] twice"""
         raw = mean if deterministic else sampled_actions(mean, log_std, _noise_like(mean, generator))
         return raw, self.execute(raw)
 
     def sample_action(
         self, mean: Tensor, log_std: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """One executed action for each mean."""
+        """Return an executed action for each mean.  [..., D] -> [..., D]"""
         return self.sample_action_raw_and_exec(mean, log_std, deterministic, generator)[1]
 
     def sample_actions_raw_and_exec(
         self, obs: Tensor, num_actions: int, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """`num_actions` raw actions in each state, and their executed form.  [B, O] -> [B, N, D] twice"""
+        """Return `num_actions` raw actions per state, and their executed form.  [B, O] -> [B, N, D] twice"""
         mean, log_std = (part.unsqueeze(-2).expand(-1, num_actions, -1) for part in self(obs))
         return self.sample_action_raw_and_exec(mean, log_std, generator=generator)
 
     def sample_actions(self, obs: Tensor, num_actions: int, generator: torch.Generator | None = None) -> Tensor:
-        """`num_actions` executed actions in each state.  [B, O] -> [B, N, D]"""
+        """Return `num_actions` executed actions per state.  [B, O] -> [B, N, D]"""
         return self.sample_actions_raw_and_exec(obs, num_actions, generator)[1]
 
 
 class SquashedGaussianPolicy(nn.Module):
-    """A Gaussian squashed by tanh and scaled to the bounds; with `squash=False` its sample is clipped to them.
+    """V-MPO's policy and value network: a Gaussian squashed by tanh into the bounds; with `squash=False`, clipped.
 
-    Two actions are kept apart. The *raw* one is the Gaussian's sample; the *executed* one is what the environment
-    gets of it. With `shared_encoder` policy and value share one encoder, of `policy_layer_sizes`.
-    `initial_log_std` is log sigma before training, in every state; None leaves it to the layers' initialisation.
+    The *raw* action is the Gaussian sample; the *executed* action is what the environment receives: the sample
+    squashed or clipped. With `shared_encoder`, policy and value share one encoder of `policy_layer_sizes`.
+    `initial_log_std` is the log standard deviation before training, in every state; None leaves it to the layers'
+    initialisation.
     """
 
     action_low: Tensor
@@ -188,7 +189,7 @@ class SquashedGaussianPolicy(nn.Module):
         self.register_buffer("action_low", low, persistent=False)
         self.register_buffer("action_high", high, persistent=False)
         self.obs_normalizer: nn.Module = RunningNorm(obs_dim) if normalize_observations else nn.Identity()
-        encoder = tanh_layers if ppo_like_backbone else _torso
+        encoder = tanh_layers if ppo_like_backbone else _layer_norm_encoder
         self.policy_encoder = encoder(obs_dim, tuple(policy_layer_sizes))
         self.value_encoder = None if shared_encoder else encoder(obs_dim, tuple(value_layer_sizes))
         features = policy_layer_sizes[-1]
@@ -207,52 +208,55 @@ class SquashedGaussianPolicy(nn.Module):
 
     @property
     def distribution(self) -> Gaussian:
-        """The distribution of actions whose parameters the network gives."""
+        """The action distribution that the network parameterises."""
         kind = SquashedGaussian if self.squash else Gaussian
         return kind(self.action_low, self.action_high)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation of the raw action.  [..., O] -> [..., D] each"""
+        """Return mean and log standard deviation of the raw action.  [..., O] -> [..., D] each"""
         return self._heads(self.policy_encoder(self.obs_normalizer(obs)))
 
     def forward_all(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, log standard deviation and value.  [..., O] -> [..., D], [..., D], [..., 1]"""
+        """Return mean, log standard deviation and value.  [..., O] -> [..., D], [..., D], [..., 1]"""
         normalized = self.obs_normalizer(obs)
         features = self.policy_encoder(normalized)
         value_features = features if self.value_encoder is None else self.value_encoder(normalized)
         return *self._heads(features), self.value_head(value_features)
 
     def get_value(self, obs: Tensor) -> Tensor:
-        """Value of each observation.  [..., O] -> [..., 1]"""
+        """Return the value of each observation.  [..., O] -> [..., 1]"""
         encoder = self.policy_encoder if self.value_encoder is None else self.value_encoder
         return cast(Tensor, self.value_head(encoder(self.obs_normalizer(obs))))
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
-        """Log-density of executed actions.  [..., D] -> [..., 1]
+        """Return the log-density of executed actions.  [..., D] -> [..., 1]
 
-        An action on a bound has lost what it was sampled as: where that is known, use `log_prob_raw`.
+        The raw action cannot be recovered exactly from one on a bound: where it is known, use `log_prob_raw`.
         """
         return self.log_prob_raw(mean, log_std, self.recover(actions))
 
     def log_prob_raw(self, mean: Tensor, log_std: Tensor, raw: Tensor) -> Tensor:
-        """Log-density, over executed actions, of those that were sampled as `raw`.  [..., D] -> [..., 1]"""
+        """Return the log-density of the executed actions, given as the raw samples.  [..., D] -> [..., 1]"""
         return self.distribution.log_prob(self.distribution.params(mean, log_std), raw).unsqueeze(-1)
 
     def execute(self, raw: Tensor) -> Tensor:
-        """What the environment gets of a sample.  [..., D] -> [..., D]"""
+        """Return the executed form of raw actions, which the environment receives.  [..., D] -> [..., D]"""
         return self.distribution.executed(raw)
 
     def recover(self, actions: Tensor) -> Tensor:
-        """A sample that is executed as `actions`.  [..., D] -> [..., D]"""
+        """Return raw actions whose executed form is `actions`.  [..., D] -> [..., D]"""
         return self.distribution.recovered(actions)
 
     def sample_action(self, mean: Tensor, log_std: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
-        """An executed action and its log-density.  [..., D] -> [..., D], [..., 1]"""
+        """Return an executed action for each mean (deterministic: of the mean itself), and its log-density.
+
+        [..., D] -> [..., D], [..., 1]
+        """
         raw = mean if deterministic else sampled_actions(mean, log_std, torch.randn_like(mean))
         return self.execute(raw), self.log_prob_raw(mean, log_std, raw)
 
     def policy_logstd_parameters(self) -> list[nn.Parameter]:
-        """What decides the standard deviation: a layer's parameters, or one number per action dimension."""
+        """Return the parameters of the log standard deviation: those of its layer, or one per action dimension."""
         if isinstance(self.policy_logstd, nn.Parameter):
             return [self.policy_logstd]
         return list(self.policy_logstd.parameters())
@@ -266,8 +270,8 @@ class SquashedGaussianPolicy(nn.Module):
         return mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX)
 
 
-def _torso(obs_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
-    """MPO's encoder."""
+def _layer_norm_encoder(obs_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
+    """Return MPO's encoder."""
     return LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
 
 
@@ -280,17 +284,18 @@ def _noise_like(mean: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 class _PolicyNetwork(Protocol):
-    """A module that gives the parameters of a distribution."""
+    """A module that returns the parameters of an action distribution."""
 
     @property
     def distribution(self) -> Distribution:
-        """The distribution of actions."""
+        """The action distribution that the module parameterises."""
 
 
 class FunctionalPolicy(FunctionalModule):
-    """A policy network as a function of its parameters: this is where its outputs become a distribution's parameters.
+    """A policy network as a function of a flat parameter vector, with its outputs as named distribution parameters.
 
-    `policy` and `everything` are the methods that give the distribution's parameters, and these and the value.
+    `policy` names the module's method that returns the distribution's parameters, `everything` the one that returns
+    these and the value.
     """
 
     def __init__(
@@ -300,23 +305,25 @@ class FunctionalPolicy(FunctionalModule):
         policy: str = "forward",
         everything: str = "forward",
     ) -> None:
-        """`distribution` None: that of the module."""
+        """Wrap `module`; with `distribution` None, use the module's own."""
         super().__init__(module, policy, everything)
         self.distribution = distribution or cast(_PolicyNetwork, module).distribution
         self._policy, self._everything = policy, everything
 
     def params(self, parameters: Tensor, obs: Tensor, normalizer: Params | None = None) -> Params:
-        """Parameters of the distribution in each state.  [..., O] -> [..., size] each"""
-        return self.distribution.params(*self._called(self._policy, parameters, obs, normalizer))
+        """Return the distribution's parameters in each state.  [..., O] -> [..., size] each"""
+        return self.distribution.params(*self._call_module(self._policy, parameters, obs, normalizer))
 
     def params_and_values(
         self, parameters: Tensor, obs: Tensor, normalizer: Params | None = None
     ) -> tuple[Params, Tensor]:
-        """Parameters of the distribution in each state, and its value.  [..., O] -> [..., size] each, [...]"""
-        *outputs, values = self._called(self._everything, parameters, obs, normalizer)
+        """Return the distribution's parameters and the value in each state.  [..., O] -> [..., size] each, [...]"""
+        *outputs, values = self._call_module(self._everything, parameters, obs, normalizer)
         return self.distribution.params(*outputs), values if values.ndim < obs.ndim else values.squeeze(-1)
 
-    def _called(self, method: str, parameters: Tensor, obs: Tensor, normalizer: Params | None) -> tuple[Tensor, ...]:
+    def _call_module(
+        self, method: str, parameters: Tensor, obs: Tensor, normalizer: Params | None
+    ) -> tuple[Tensor, ...]:
         buffers = {"obs_normalizer": normalizer or {}}
         outputs: tuple[Tensor, ...] = self.with_tensors(
             self.flat.by_name(parameters), obs, buffers=buffers, method=method

@@ -1,7 +1,7 @@
-"""The algorithms, one line each. Everything else that names one reads it here; each is imported when it is asked for.
+"""Registry of the algorithms, one line each. Their modules are imported on first use.
 
-A line is all that an algorithm needs outside its folder, its preset file and its page: `CONTRIBUTING.md` says what the
-folder has to hold.
+An algorithm is its folder, its preset file, its page and its line here; `CONTRIBUTING.md` says what the folder has to
+contain.
 """
 
 import importlib
@@ -14,15 +14,16 @@ from minerva.metrics import Metric
 
 
 class Algorithm(NamedTuple):
-    """How an algorithm is called."""
+    """The names of an algorithm."""
 
     name: str
-    """On the command line; also its folder in `minerva/trainers` and its file in `minerva/presets`."""
+    """Name on the command line, of its folder in `minerva/trainers` and of its file in `minerva/presets`."""
     prefix: str
-    """What its classes begin with: <prefix>Config, <prefix>Agent, <prefix>Trainer."""
+    """Prefix of its classes: <prefix>Config, <prefix>Agent, <prefix>Trainer."""
     title: str
-    """In tables and charts."""
+    """Name in tables and charts."""
     long_title: str
+    """Name in full."""
 
 
 ALGORITHMS = {
@@ -36,12 +37,12 @@ ALGORITHMS = {
 
 
 def title(name: str) -> str:
-    """Return what tables and charts call an algorithm; one that is unknown keeps its name."""
+    """Return an algorithm's name for tables and charts; an unknown algorithm keeps its own name."""
     return ALGORITHMS[name].title if name in ALGORITHMS else name
 
 
 def class_homes() -> dict[str, str]:
-    """Return the module of every algorithm's config, agent and trainer, by class name."""
+    """Return the module path of every algorithm's config, agent and trainer class, by class name."""
     return {
         f"{algorithm.prefix}{part.capitalize()}": f"minerva.trainers.{algorithm.name}.{part}"
         for algorithm in ALGORITHMS.values()
@@ -50,23 +51,23 @@ def class_homes() -> dict[str, str]:
 
 
 def config_class(name: str) -> type[Config]:
-    """Return the config of the algorithm called `name`."""
+    """Return the config class of the algorithm `name`. Raise ConfigError for an unknown one."""
     config: type[Config] = _class(name, "config")
     return config
 
 
 def agent_class(name: str) -> Any:
-    """Return the algorithm's agent; nothing of the environments is imported."""
+    """Return the agent class of the algorithm `name`, without importing anything of the environments."""
     return _class(name, "agent")
 
 
 def trainer_class(name: str) -> Any:
-    """Return the algorithm's trainer."""
+    """Return the trainer class of the algorithm `name`."""
     return _class(name, "trainer")
 
 
 def metrics_of(name: str) -> Sequence[Metric]:
-    """Return what the algorithm's updates report; nothing for an algorithm that is unknown, as in old result files."""
+    """Return the metrics that an algorithm's updates report; none if it is unknown, as in old result files."""
     if name not in ALGORITHMS:
         return ()
     metrics: Sequence[Metric] = importlib.import_module(f"minerva.trainers.{name}.metrics").METRICS
@@ -74,9 +75,9 @@ def metrics_of(name: str) -> Sequence[Metric]:
 
 
 def published_as(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return whose published figures a result with these settings is compared with, the closest first."""
-    own = config_class(name).published_as(settings) if name in ALGORITHMS else ()
-    return own or (title(name),)
+    """Return the algorithms whose published figures a result with these settings is compared with, closest first."""
+    names = config_class(name).published_as(settings) if name in ALGORITHMS else ()
+    return names or (title(name),)
 
 
 def _class(name: str, part: str) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from minerva.formulas.lagrange import (
     FLOOR,
-    LOWEST,
+    TEMPERATURE_MIN,
     floored,
     positive,
     solved_temperature,
@@ -106,9 +106,9 @@ def test_the_solved_temperature_minimises_the_dual(scale: float, bound: float) -
 def test_scores_that_cannot_reach_the_bound_get_the_lowest_temperature() -> None:
     bound = torch.tensor(0.1, dtype=torch.float64)
     constant = torch.full((STATES, ACTIONS), 3.0, dtype=torch.float64)
-    assert solved_temperature(mean_kl(constant), bound).item() == pytest.approx(LOWEST, rel=1e-6)
+    assert solved_temperature(mean_kl(constant), bound).item() == pytest.approx(TEMPERATURE_MIN, rel=1e-6)
     beyond = torch.tensor(math.log(ACTIONS) + 1, dtype=torch.float64)
-    assert solved_temperature(mean_kl(random_scores(0, 1.0)), beyond).item() == pytest.approx(LOWEST, rel=1e-6)
+    assert solved_temperature(mean_kl(random_scores(0, 1.0)), beyond).item() == pytest.approx(TEMPERATURE_MIN, rel=1e-6)
 
 
 def test_in_single_precision_the_bound_is_met_to_single_precision() -> None:

@@ -1,12 +1,17 @@
 """Maximum a posteriori Policy Optimisation (Abdolmaleki et al. 2018), with decoupled constraints.
 
-Explained from the idea to the line in `docs/algorithms/mpo.md`. Where the paper's equations are:
+`docs/algorithms/mpo.md` explains it step by step. Where the paper's equations are:
 
-- `formulas/returns.py`: n-step sums, temporal differences, Retrace (Munos et al. 2016, eq. 4).
-- `losses.py`: the critic's loss; the E-step's weights and the temperature's dual; the M-step's weighted likelihood.
-- `formulas/trust_region.py`: the multipliers' loss and what the KL constraints cost the policy.
-- `evaluate.py`: policy evaluation: the critic's target, by n steps or Retrace, its coding, one step towards it.
-- `improve.py`: policy improvement: E-step, step of the duals, M-step with mean and standard deviation decoupled.
-- `agent.py`: acts, translates a caller's batch, strings evaluation and improvement together; owns the state.
-- `config.py`: every setting. `metrics.py`: every metric. `trainer.py`: the loop's constructor.
+- E-step, weights q ~ pi exp(Q / eta) (eq. 8): `losses.weights`. Dual g(eta) of the temperature (eq. 9):
+  `losses.temperature_loss`.
+- M-step, weighted likelihood under a KL constraint (eq. 12): `losses.weighted_nll`, one term each for mean and
+  standard deviation; `formulas/trust_region.py`, `penalties` and `multiplier_loss`; `formulas/gaussian.py`,
+  `gaussian_kl_mean` and `gaussian_kl_std`. All together: `improve.PolicyImprovement.policy_loss` and `dual_loss`.
+- Policy evaluation (eq. 13): `losses.critic_loss`; Retrace (Munos et al. 2016, eq. 4): `formulas/returns.py`,
+  `retrace`; targets: `evaluate.PolicyEvaluation.targets`.
+- Penalty on actions out of bounds (Abdolmaleki et al. 2020): `losses.out_of_bounds_scores`.
+
+Files: `config.py` every setting; `losses.py` the formulas; `evaluate.py` the critic's targets and its update;
+`improve.py` E-step, duals and M-step; `agent.py` acting, the whole update, the translation of a caller's batch and the
+saved state; `trainer.py` the training loop; `metrics.py` every metric and health rule.
 """

@@ -1,4 +1,4 @@
-"""MPO as policy iteration: evaluate the policy with a critic, improve it by an E-step and an M-step."""
+"""MPO's agent: acting, and the update: evaluate the policy with a critic, improve it by an E-step and an M-step."""
 
 import copy
 import logging
@@ -30,17 +30,18 @@ logger = logging.getLogger("minerva")
 
 Batch = Mapping[str, Array | Tensor]
 
-SCALARS = {"rewards", "terminated", "ended", "behaviour_logp"}
-"""What a row has one number of."""
+SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
+"""Fields of a batch with one number per row."""
 
 PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
-"""What a caller's batch calls a field, and what it is called inside."""
+"""Internal names of the fields of a caller's batch, by their public names."""
 
 MODULES = ("policy", "policy_target", "q", "q_target", "duals")
+"""Attributes whose parameters a checkpoint holds."""
 
 
 class MPOAgent(OffPolicyAgent):
-    """Acts, and learns from batches of transitions or sequences.
+    """MPO: acts, and learns from batches of transitions or sequences.
 
     `policy`, `policy_target`, `q`, `q_target` and `duals` are modules whose parameters are views of `state`:
     ```
@@ -49,7 +50,7 @@ class MPOAgent(OffPolicyAgent):
     ├── q, q_target             [Q]  online and target critic
     ├── duals                   [1 or 2 temperatures + 2 D multipliers], unconstrained
     ├── moments
-    │   └── policy, q, duals    step [], first, second: as long as what they belong to
+    │   └── policy, q, duals    step [], first and second: shaped as the vectors above
     └── counters                updates [], skipped []
     ```
     `data` is a batch with time first, T = 1 for transitions: `obs`, `next_obs` [T, B, O], `actions_executed` [T, B, D],
@@ -75,9 +76,9 @@ class MPOAgent(OffPolicyAgent):
         self.policy_target, self.q_target = copy.deepcopy(self.policy), copy.deepcopy(self.q)
         self.duals = DualParameters(act_dim, config).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy)
-        how = (config, self.optimizer, self.ranks)
-        self.evaluated = PolicyEvaluation(self.policy_function, self.q, head, *how)
-        self.improved = PolicyImprovement(self.policy_function, self.duals, *how)
+        options = (config, self.optimizer, self.ranks)
+        self.evaluated = PolicyEvaluation(self.policy_function, self.q, head, *options)
+        self.improved = PolicyImprovement(self.policy_function, self.duals, *options)
         self._flat = {
             "policy": self.policy_function.flat,
             "q": self.evaluated.critic.flat,
@@ -89,17 +90,17 @@ class MPOAgent(OffPolicyAgent):
 
     @property
     def sequence_length(self) -> int:
-        """Rows that one target is computed from."""
+        """Number of rows that one target is computed from."""
         return self.config.sequence_length
 
     def action_fields(self, action: Field) -> dict[str, Field]:
-        """Return what Retrace needs of the actions: as sampled, and how likely they were."""
+        """Return the replay fields that only Retrace needs: raw actions and their log-density; none without Retrace."""
         return {"actions_raw": action, "behaviour_logp": Field((1,))} if self.config.use_retrace else {}
 
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """Return actions of the policy that collects experience, `acting_policy`, and their log-density."""
+        """Return raw and executed actions of the collecting policy (config.acting_policy), and their log-density."""
         acting = "policy_target" if self.config.acting_policy == "target" else "policy"
         params = self.policy_function.params(state[acting], obs)
         actions = self.distribution.sample(params, noise)
@@ -112,12 +113,12 @@ class MPOAgent(OffPolicyAgent):
         return self.act_with_logp(obs, deterministic)[0]
 
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
-        """Return actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        """Return executed actions: the interface that all agents share.  [..., O] -> [..., D]"""
         return self.act(obs, deterministic)
 
     @torch.no_grad()
     def act_with_logp(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Return executed action, raw action and its log-density, of the online policy.
+        """Return executed action, raw action and the raw action's log-density, of the online policy.
 
         [..., O] -> [..., D], [..., D], [..., 1]
         """
@@ -129,12 +130,15 @@ class MPOAgent(OffPolicyAgent):
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return executed action, raw action and its log-density, of the policy that collects experience."""
-        done = self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))
-        return done["actions_executed"], done["actions_raw"], done["behaviour_logp"]
+        """Return executed action, raw action and its log-density, of the collecting policy.
+
+        [..., O] -> [..., D], [..., D], [..., 1]
+        """
+        acted = self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))
+        return acted["actions_executed"], acted["actions_raw"], acted["behaviour_logp"]
 
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
-        """Draw actions uniformly between their bounds; keys as those of `acted`."""
+        """Draw actions uniformly between their bounds, in a dict with the keys of `acted`."""
         low, high = self.policy.action_low, self.policy.action_high
         unit = torch.rand((*shape, low.shape[0]), generator=self.generator, device=self.device, dtype=low.dtype)
         # LaTeX: a_j = a_j^{low} + u_j (a_j^{high} - a_j^{low})
@@ -146,31 +150,31 @@ class MPOAgent(OffPolicyAgent):
     # --- learning -------------------------------------------------------------------------------------------
 
     def update(self, batch: Batch, noise: Rows | None = None, remaining: float = 1.0) -> dict[str, float] | None:
-        """Learn from a caller's batch; its metrics, or None if a value was not finite: then nothing has changed.
+        """Learn from a caller's batch and return the metrics, or None if a value was not finite: the update is skipped.
 
-        Transitions hold `obs, actions_exec` (or `actions`)`, rewards, next_obs, dones`; sequences, which have an axis
-        of time after the first, may add `truncated`, and for Retrace `actions_raw, behaviour_logp`. `noise` as
-        `draw_update` makes it; None: newly drawn. `remaining` scales the learning rates.
+        Transitions hold `obs, actions_exec` (or `actions`)`, rewards, next_obs, dones`; sequences have a time axis
+        after the batch axis, may add `truncated`, and for Retrace need `actions_raw, behaviour_logp`. `noise` is what
+        `draw_update` returns; None draws it. `remaining` scales the learning rates.
         """
         return self.learn(self.prepared(batch), remaining, noise) or None
 
     def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
-        """Learn from a prepared batch and return the metrics; none if a value was not finite."""
+        """Learn from a prepared batch and return the metrics; an empty dict if the update was skipped."""
         for flat in self._flat.values():
             flat.adopt()
         return super().learn(data, remaining, noise)
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the metrics as they are logged: none of an update that was skipped, but for a warning."""
+        """Return the metrics to log, or an empty dict for a skipped update, which is logged as a warning instead."""
         finite, skipped = metrics.pop("finite"), int(metrics.pop("skipped"))
         for count in range(self.skipped + 1, skipped + 1):
             if count <= 5 or count % 100 == 0:
-                logger.warning("MPO skipped a batch that held or led to a non-finite value (%d so far)", count)
+                logger.warning("MPO skipped a batch that contained or produced a non-finite value (%d so far)", count)
         self.skipped = skipped
         return metrics if finite else {}
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after one update, and metrics. If anything is not finite, the state stays as it was."""
+        """Return the state after one update, and metrics. If any value is not finite, return the state unchanged."""
         fresh = self._with_fresh_targets(state, hyper)
         target, samples = self.evaluated.targets(fresh, data, noise, hyper)
         evaluated, critic_metrics = self.evaluated(fresh, data, target, hyper)
@@ -187,7 +191,7 @@ class MPOAgent(OffPolicyAgent):
         return chosen, {**metrics, "charts/learning_rate": hyper["policy_lr"], **outcome}
 
     def prepared(self, batch: Batch) -> Rows:
-        """Return transitions (T = 1) or sequences under the names used inside, with time first, [T, B, ...]."""
+        """Return a caller's transitions (T = 1) or sequences under internal names, with time first, [T, B, ...]."""
         batch = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
         needed = ["obs", "actions_executed", "next_obs", "rewards", "terminated"]
         sequences = "obs" in batch and batch["obs"].ndim == 3
@@ -198,7 +202,7 @@ class MPOAgent(OffPolicyAgent):
         rows = {name: self._tensor(batch[name]) for name in needed}
         truncated = self._tensor(batch["truncated"]) if "truncated" in batch else rows["terminated"]
         rows["ended"] = torch.maximum(rows["terminated"], truncated)
-        for name in SCALARS & set(rows):
+        for name in SCALAR_FIELDS & set(rows):
             rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
         if not sequences:
             return {name: value.unsqueeze(0) for name, value in rows.items()}
@@ -207,7 +211,7 @@ class MPOAgent(OffPolicyAgent):
 
     @staticmethod
     def _check_complete(batch: Batch, needed: Sequence[str]) -> None:
-        """Refuse a batch that lacks a field, in the words of the public interface."""
+        """Raise ConfigError if a field is missing; the message uses the public names."""
         public = {inner: name for name, inner in PUBLIC_NAMES.items() if name != "actions"}
         missing = sorted(public.get(name, name) for name in needed if name not in batch)
         if missing:
@@ -215,25 +219,27 @@ class MPOAgent(OffPolicyAgent):
             raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {held}.")
 
     def draw_update(self, data: Rows) -> Rows:
-        """Draw the noise of one update: of the critic's target first, then of the E-step's samples."""
+        """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples."""
         steps, size = data["rewards"].shape
         samples, width = self.config.action_samples, self.distribution.noise_size
         along_time = "behaviour_logp" in data
         critic = (self.config.retrace_mc_actions, size * steps) if along_time else (samples, size)
         number = math.prod(critic) + samples * size
-        drawn = self.draw_actions((self.ranks.count * number,))  # at once: a launch less for a GPU
+        drawn = self.draw_actions((self.ranks.count * number,))  # in one draw: one kernel launch fewer on a GPU
         parts = self.ranks.local_shard(drawn).split((math.prod(critic), samples * size))
         return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(samples, size, width)}
 
     def _with_fresh_targets(self, state: Tree, hyper: Rows) -> Tree:
-        """Return the state with both networks copied into their targets whenever a period of updates begins."""
+        """Return the state with both networks copied into their targets, once every target_networks_update_period."""
         due = state["counters"]["updates"] % hyper["target_networks_update_period"] == 0
         online = {"policy_target": state["policy"], "q_target": state["q"]}
         return {**state, **select(due, online, state)}
 
     def hyper(self, remaining: float = 1.0) -> Rows:
         """Return the config's TENSOR fields as tensors; `remaining` scales the learning rates of policy and critic."""
-        period = torch.tensor(self.config.target_networks_update_period, device=self.device)  # an integer: no rounding
+        period = torch.tensor(
+            self.config.target_networks_update_period, device=self.device
+        )  # an integer, so that it is not rounded
         return {**super().hyper(remaining), "target_networks_update_period": period}
 
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
@@ -244,7 +250,7 @@ class MPOAgent(OffPolicyAgent):
             numbers["mstep_kl_epsilon_std"] = self.config.mstep_kl_epsilon
         return numbers
 
-    # --- what the agent owns --------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     def _initial_state(self) -> Tree:
         vectors = {name: flat.vector for name, flat in self._flat.items()}
@@ -253,19 +259,19 @@ class MPOAgent(OffPolicyAgent):
         return {**vectors, "moments": moments, "counters": {"updates": zero.clone(), "skipped": zero}}
 
     def move(self, state: Tree) -> None:
-        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the agent's state from now on."""
         self.state = state
         for name, flat in self._flat.items():
             flat.move(state[name])
 
     def state_dict(self) -> Tree:
-        """Return everything the agent needs to go on as if nothing had happened."""
+        """Return everything that an exact continuation of training needs."""
         modules = {name: dict(getattr(self, name).state_dict()) for name in MODULES}
         owned = {name: self.state[name] for name in ("moments", "counters")}
         return {**modules, **owned, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+        """Load a state that `state_dict` returned."""
         self.load_policy(state)
         self.duals.load_state_dict(state["duals"])
         for name in ("moments", "counters"):
@@ -274,6 +280,6 @@ class MPOAgent(OffPolicyAgent):
         self.skipped = int(self.state["counters"]["skipped"])
 
     def load_policy(self, state: Tree) -> None:
-        """Take over policy and critic alone: to act, or to start training from them."""
+        """Load only policy and critic, with their targets, of a saved state: to act, or to start training from them."""
         for name in ("policy", "policy_target", "q", "q_target"):
             getattr(self, name).load_state_dict(state[name])

@@ -19,7 +19,7 @@ class MPOConfig(OptimizerConfig):
     critic_layer_sizes: LayerSizes = (256, 256, 256)
     """Widths of the critic's hidden layers."""
     initial_std: Annotated[float | None, POSITIVE] = None
-    """Standard deviation of the untrained policy; None: what the initialisation gives, about 1."""
+    """Standard deviation before training; None: from the layers' initialisation, about 1."""
     acting_policy: Literal["online", "target"] = "online"
     """Which policy collects experience."""
 
@@ -27,7 +27,7 @@ class MPOConfig(OptimizerConfig):
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
     """E: environments stepped together."""
     replay_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1_000_000
-    """Transitions kept."""
+    """Capacity of the replay, in transitions."""
     batch_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 256
     """B: transitions (or sequences) per update."""
     update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 1_000
@@ -35,45 +35,45 @@ class MPOConfig(OptimizerConfig):
     warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
     """How actions are chosen until update_after."""
     updates_per_step: Annotated[float, POSITIVE, LOOP] = 0.25
-    """Updates per environment step; the published settings make one per four."""
+    """Updates per environment step; published settings use one per four steps."""
 
     # Critic
     gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
     n_step: Annotated[int, AT_LEAST_ONE] = 1
-    """n: steps of reward before the target bootstraps."""
+    """n: rewards that are summed before the target bootstraps."""
     use_retrace: bool = False
-    """Retrace targets along sequences instead of n-step ones."""
+    """Use Retrace targets along sequences instead of n-step targets."""
     retrace_steps: Annotated[int, AT_LEAST_ONE] = 2
-    """Length of the sequences that Retrace is given; 1 is the one-step target."""
+    """Length of the sequences for Retrace; 1 is the one-step target."""
     retrace_mc_actions: Annotated[int, AT_LEAST_ONE] = 8
     """K: actions over which the state value in Retrace is averaged."""
     retrace_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
     """lambda: trace parameter of Retrace."""
     critic: Literal["scalar", "categorical", "hl_gauss"] = "scalar"
-    """What it predicts: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
+    """Prediction: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
     critic_atoms: Annotated[int, Within("[2, inf)")] = 51
     """Atoms of the "categorical" and "hl_gauss" critics."""
     critic_range: Annotated[float, POSITIVE] = 150.0
-    """Those atoms span minus to plus this; 150 is published for dm_control, 1600 for Gym."""
+    """The atoms span minus to plus this; published values are 150 for dm_control and 1600 for Gym."""
     target_networks_update_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
     """Updates between hard copies of both networks into their targets."""
     bfloat16_targets: bool = False
-    """Evaluate the target critic's hidden layers in bfloat16, which is most of an update's work."""
+    """Evaluate the target critic's hidden layers, most of an update's computation, in bfloat16."""
 
     # E-step
     action_samples: Annotated[int, AT_LEAST_ONE] = 20
     """N: actions sampled per state."""
     kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
-    """epsilon_eta: bound of the E-step."""
+    """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
-    """Move the temperature by gradient, or solve its one-dimensional dual in each update."""
+    """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
     temperature_init: float = 1.0
-    """Initial unconstrained temperature: 1 is a temperature of softplus(1) = 1.31."""
+    """Initial unconstrained parameter of the temperature: 1 is a temperature of softplus(1) = 1.31."""
     temperature_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the temperature."""
     epsilon_penalty: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.001
-    """Bound of the penalty on sampled actions outside their bounds (Abdolmaleki et al. 2020); 0: no penalty."""
+    """KL bound of the penalty on sampled actions out of bounds (Abdolmaleki et al. 2020); 0: no penalty."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
@@ -81,17 +81,17 @@ class MPOConfig(OptimizerConfig):
     mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
     """epsilon_mu: bound on the mean's KL, per action dimension."""
     mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = None
-    """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published ones
-    are 1,000 to 10,000 times smaller."""
+    """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published
+    values are 1,000 to 10,000 times smaller than the mean's."""
     lambda_init: Annotated[float, POSITIVE] = 1.0
-    """Factor on both initial multipliers."""
+    """Factor by which both initial multipliers are scaled."""
     lambda_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the multipliers."""
     init_log_alpha_mean: float = 10.0
-    """Initial unconstrained multiplier of the mean's KL."""
+    """Initial unconstrained parameter of the mean's multipliers."""
     init_log_alpha_stddev: float = 1000.0
-    """Initial unconstrained multiplier of the standard deviation's KL. 1000 all but freezes sigma until it has come
-    down, which takes 3.3 million updates at lambda_lr 3e-4 and 100,000 at 0.01; presets start lower."""
+    """Initial unconstrained parameter of the standard deviation's multipliers. 1000 nearly freezes the std until they
+    have fallen, which takes 3.3 million updates at lambda_lr 3e-4, 100,000 at 0.01; presets start lower."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
@@ -99,13 +99,13 @@ class MPOConfig(OptimizerConfig):
     q_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the critic."""
     anneal_lr: Annotated[bool, LOOP] = False
-    """Let the learning rates of policy and critic fall linearly to 0 over the run."""
+    """Anneal the learning rates of policy and critic linearly to 0 over the run."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 1.0
-    """Gradients of critic, duals and policy are each shortened to this length; inf: never."""
+    """Largest gradient norm, for critic, duals and policy each; longer ones are clipped to it. inf: no clipping."""
 
     @property
     def sequence_length(self) -> int:
-        """Rows that one target is computed from."""
+        """Number of rows that one target is computed from."""
         return self.retrace_steps if self.use_retrace else self.n_step
 
     @classmethod
@@ -114,11 +114,11 @@ class MPOConfig(OptimizerConfig):
         return ("DMPO", "MPO") if settings.get("critic") == "categorical" else ("MPO",)
 
     def check(self) -> None:
-        """Rules between fields."""
+        """Raise ConfigError if replay_size is too small, or if use_retrace and n_step are combined."""
         for name in ("batch_size", "num_envs"):
             if self.replay_size < getattr(self, name):
                 raise ConfigError(
                     f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}: raise replay_size."
                 )
         if self.use_retrace and self.n_step > 1:
-            raise ConfigError("use_retrace and n_step are two ways to the same target: leave n_step at 1.")
+            raise ConfigError("use_retrace and n_step are alternative targets: leave n_step at 1.")

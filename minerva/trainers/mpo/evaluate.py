@@ -1,8 +1,8 @@
 """Policy evaluation: the critic's target, from the target networks, and one gradient step towards it.
 
-The critic predicts a value, or a distribution of the return over atoms: its head says how outputs are read and targets
-coded. A target is either built from the outputs at the next state (`td_target`) or is a return (`encoded`, for
-Retrace). A return is a single number, so for Retrace a distribution is coded as two-hot or as a histogram around it.
+The critic predicts a value, or a distribution of the return over atoms: its head decodes outputs to values and encodes
+targets. A target is built either from the outputs at the next state (`td_target`) or from a scalar return (`encoded`,
+for Retrace). A distributional critic encodes a scalar return as two-hot or as a histogram around it.
 """
 
 import torch
@@ -23,7 +23,7 @@ Rows = dict[str, Tensor]
 
 
 class PolicyEvaluation:
-    """`(state, batch, target, hyper) -> (state, metrics)`. Rows of the batch are time first, [T, B, ...]."""
+    """`(state, batch, target, hyper) -> (state, metrics)`. The batch has time first, [T, B, ...]."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PolicyEvaluation:
         self.optimizer, self.ranks = optimizer, ranks
 
     def __call__(self, state: Tree, batch: Rows, target: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with the critic one gradient step closer to its target for the first row."""
+        """Return the state after one gradient step of the critic towards the target of the first row; and metrics."""
         q, moments, metrics = descend(
             self.loss,
             state["q"],
@@ -53,7 +53,7 @@ class PolicyEvaluation:
         return {**state, "q": q, "moments": {**state["moments"], "q": moments}}, {**metrics, "target": target}
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, target: Tensor) -> tuple[Tensor, Rows]:
-        """Return how far the critic is from its target.  [B, O], [B, D], target -> []"""
+        """Return the critic's loss and metrics.  [B, O], [B, D], target -> []"""
         outputs: Tensor = self.critic(parameters, obs, actions)
         loss = self.head.loss(outputs, target)
         return loss, {"loss/q": loss, "outputs": outputs}
@@ -61,31 +61,33 @@ class PolicyEvaluation:
     # --- targets --------------------------------------------------------------------------------------------
 
     def targets(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
-        """Return the critic's target, and the samples in the first row's states that the E-step will weigh."""
+        """Return the critic's target, and the E-step's samples in the first row's states: `old`, `actions`, `q`."""
         obs = batch["obs"][0]
         if "behaviour_logp" in batch:
             samples = self.sampled(state, obs, noise["actions"])
-            return self.retrace_target(state, batch, noise["critic"], hyper), self._valued(samples)
+            return self.retrace_target(state, batch, noise["critic"], hyper), self._with_values(samples)
         rewards, discount, terminated, next_obs = self.n_step_transition(batch, hyper)
-        # the target networks see both states in one pass
+        # one pass of the target networks for both states
         both_noise = torch.stack((noise["critic"], noise["actions"]), 1)
         both = self.sampled(state, torch.stack((next_obs, obs)), both_noise)
         target = self.head.td_target(rewards, discount, terminated, both["outputs"][:, 0])
         old = {name: param[1] for name, param in both["old"].items()}
-        return target, self._valued({"old": old, "actions": both["actions"][:, 1], "outputs": both["outputs"][:, 1]})
+        return target, self._with_values(
+            {"old": old, "actions": both["actions"][:, 1], "outputs": both["outputs"][:, 1]}
+        )
 
     def sampled(self, state: Tree, obs: Tensor, noise: Tensor) -> Tree:
-        """Return actions of the target policy and the target critic's outputs.  [..., B, O], [N, ..., B, D]"""
+        """Return the target policy's parameters and actions, and their critic outputs.  [..., B, O], [N, ..., B, D]"""
         old = self.policy.params(state["policy_target"], obs)
         actions = self.policy.distribution.sample(old, noise)
         return {"old": old, "actions": actions, "outputs": self.target_outputs(state["q_target"], obs, actions)}
 
-    def _valued(self, samples: Tree) -> Tree:
-        """Return samples with Q' in the place of the critic's outputs."""
+    def _with_values(self, samples: Tree) -> Tree:
+        """Return samples with the critic's outputs decoded to Q'."""
         return {"old": samples["old"], "actions": samples["actions"], "q": self.head.values(samples["outputs"])}
 
     def n_step_transition(self, batch: Rows, hyper: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return rewards until the n-th row or the episode's end; discount, end and observation of what follows."""
+        """Return n-step reward, and discount, `terminated` and observation of the state to bootstrap from."""
         rewards, discount, used = n_step_sums(batch["rewards"], batch["ended"], hyper["gamma"])
         last = used.long().unsqueeze(0) - 1
         terminated = torch.take_along_dim(batch["terminated"], last, 0).squeeze(0)
@@ -93,10 +95,10 @@ class PolicyEvaluation:
         return rewards, discount, terminated, next_obs
 
     def retrace_target(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> Tensor:
-        """Return Retrace's target along the sequence, for its first row."""
+        """Return Retrace's target for the first row of each sequence, encoded by the head."""
         policy, q, distribution = state["policy_target"], state["q_target"], self.policy.distribution
         steps, size = batch["rewards"].shape
-        by_time = noise.unflatten(1, (size, steps)).transpose(1, 2)  # drawn for [B * T] rows, used as [T, B]
+        by_time = noise.unflatten(1, (size, steps)).transpose(1, 2)  # drawn as [B * T] rows, used as [T, B]
         next_actions = distribution.sample(self.policy.params(policy, batch["next_obs"]), by_time)
         next_q = self.target_values(q, batch["next_obs"], next_actions)
         # LaTeX: V(s_{t+1}) = \frac{1}{K} \sum_k Q'(s_{t+1}, a_k)
@@ -108,13 +110,13 @@ class PolicyEvaluation:
         return self.head.encoded(retrace(values, deltas, traces, batch["ended"], hyper["gamma"]))
 
     def target_values(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return Q' of actions, of which a state may have many.  [B, O], [..., B, D] -> [..., B]"""
+        """Return Q' of one or more actions per state.  [B, O], [..., B, D] -> [..., B]"""
         return self.head.values(self.target_outputs(parameters, obs, actions))
 
     def target_outputs(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
         """Return the target critic's outputs, in bfloat16 if so configured.  [B, O], [..., B, D] -> [..., B, A]"""
         named = self.critic.flat.by_name(parameters)
-        if self.bfloat16_targets:  # not the head: with 8 bits, neighbouring actions would have the same value
+        if self.bfloat16_targets:  # all but the head: with 8 bits, similar actions would have equal values
             hidden = {name: part.to(torch.bfloat16) for name, part in named.items() if name.startswith("encoder.")}
             named = {**named, **hidden}
         states = obs.expand(*actions.shape[:-1], obs.shape[-1])
@@ -126,67 +128,67 @@ class PolicyEvaluation:
 
 
 class ScalarHead:
-    """One output: the value itself."""
+    """The head of a critic with one output: the value itself."""
 
     outputs = 1
 
     def values(self, outputs: Tensor) -> Tensor:
-        """Q from the critic's outputs.  [..., 1] -> [...]"""
+        """Return Q from the critic's outputs.  [..., 1] -> [...]"""
         return outputs.squeeze(-1)
 
     def td_target(self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor) -> Tensor:
-        """Target from the target critic's outputs for N actions in the next state.  [B] thrice, [N, B, A] -> target"""
+        """Return the TD target, from the outputs for N actions in the next state.  [B] thrice, [N, B, A] -> target"""
         next_q = self.values(next_outputs)
         # LaTeX: V(s'_b) = \frac{1}{N} \sum_i Q'(s'_b, a'_{b,i})
         next_values = next_q.mean(0)
         return self.encoded(bootstrapped(rewards, discount, next_values, terminated))
 
     def encoded(self, returns: Tensor) -> Tensor:
-        """Target from a return.  [B] -> target"""
+        """Return the target for a scalar return: the return itself.  [B] -> [B]"""
         return returns
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Distance of the outputs from the target.  [B, A], target -> []"""
+        """Return the mean squared error of the values.  [B, 1], [B] -> []"""
         return critic_loss(self.values(outputs), target)
 
 
 class HistogramHead(ScalarHead):
-    """Logits over atoms; the target is the expected return, smoothed by a Gaussian (HL-Gauss)."""
+    """The head of a critic with logits over atoms; the target is a Gaussian around the expected return (HL-Gauss)."""
 
     def __init__(self, atoms: Tensor) -> None:
         self.atoms = atoms
         self.outputs = atoms.shape[0]
 
     def values(self, outputs: Tensor) -> Tensor:
-        """Mean of the distribution.  [..., A] -> [...]"""
+        """Return Q, the mean of the distribution.  [..., A] -> [...]"""
         return expected_value(outputs, self.atoms)
 
     def encoded(self, returns: Tensor) -> Tensor:
-        """Return the histogram around a return.  [B] -> [B, A]"""
+        """Return the Gaussian histogram around a scalar return.  [B] -> [B, A]"""
         return gaussian_histogram(returns, self.atoms)
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy.  [B, A], [B, A] -> []"""
+        """Return the cross-entropy of the outputs from the target.  [B, A], [B, A] -> []"""
         return cross_entropy(outputs, target)
 
 
 class CategoricalHead(HistogramHead):
-    """Logits over atoms; the target is the whole distribution of the next state, shifted and projected (C51, DMPO)."""
+    """The head of a critic with logits over atoms; the target is a projected distribution (C51, DMPO)."""
 
     def td_target(self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor) -> Tensor:
-        """The mixture over the N next actions, each atom moved as a value would be.  -> [B, A]"""
+        """Return the distribution averaged over N next actions, its atoms shifted and projected.  -> [B, A]"""
         mixture = torch.softmax(next_outputs, -1).mean(0)
         rewards, discount, terminated = (part.unsqueeze(-1) for part in (rewards, discount, terminated))
         positions = bootstrapped(rewards, discount, self.atoms, terminated)
         return projection(positions, mixture, self.atoms)
 
     def encoded(self, returns: Tensor) -> Tensor:
-        """Return the two-hot code of a return.  [B] -> [B, A]"""
+        """Return the two-hot encoding of a scalar return.  [B] -> [B, A]"""
         return projection(returns.unsqueeze(-1), torch.ones_like(returns).unsqueeze(-1), self.atoms)
 
 
 def make_head(config: MPOConfig, device: torch.device) -> ScalarHead:
-    """The head that the config names."""
+    """Return the critic's head that the config selects."""
     if config.critic == "scalar":
         return ScalarHead()
     atoms = torch.linspace(-config.critic_range, config.critic_range, config.critic_atoms, device=device)

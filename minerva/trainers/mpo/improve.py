@@ -1,4 +1,4 @@
-"""Policy improvement: weigh sampled actions (E-step), move the duals, fit the policy to the weights (M-step)."""
+"""Policy improvement: weight sampled actions (E-step), update the duals, fit the policy to the weights (M-step)."""
 
 import math
 from typing import NamedTuple
@@ -31,15 +31,16 @@ from minerva.trainers.mpo.losses import (
 
 Rows = dict[str, Tensor]
 
-BOUNDS = {"mean": "mstep_kl_epsilon", "std": "mstep_kl_epsilon_std"}
-"""The setting that bounds a trust region's KL."""
+BOUND_SETTINGS = {"mean": "mstep_kl_epsilon", "std": "mstep_kl_epsilon_std"}
+"""The config field that bounds each trust region's KL."""
 MULTIPLIERS = {"mean": "raw_alpha_mean", "std": "raw_alpha_stddev"}
-"""The parameter that holds a trust region's multipliers."""
+"""The parameter of `DualParameters` that holds each trust region's multipliers."""
 TEMPERATURES = ("raw_temperature", "raw_penalty_temperature")
+"""The parameters of `DualParameters` that hold the temperatures of `Temperatures`."""
 
 
 class DualParameters(nn.Module):
-    """Unconstrained temperatures and multipliers. A temperature that is solved in each update is none of them."""
+    """Unconstrained temperatures and multipliers; no temperatures if these are solved in each update."""
 
     def __init__(self, act_dim: int, config: MPOConfig) -> None:
         super().__init__()
@@ -53,30 +54,31 @@ class DualParameters(nn.Module):
 
 
 def _multipliers(act_dim: int, initial: float, factor: float) -> nn.Parameter:
-    """One unconstrained multiplier per dimension, starting at `factor` times the positive value of `initial`."""
+    """Return one unconstrained multiplier per dimension, whose value is `factor` times that of `initial`."""
     start = max(initial, FLOOR)
     value = max(start, 0.0) + math.log1p(math.exp(-abs(start)))  # softplus without overflow
     return nn.Parameter(torch.full((act_dim,), max(unconstrained(factor * value), FLOOR)))
 
 
 class Temperatures(NamedTuple):
-    """Temperatures of the E-step, positive: of the samples' values, and of their distances out of bounds if used."""
+    """Positive temperatures of the E-step: for the samples' values, and for their distances out of bounds if used."""
 
     of_values: Tensor
     of_bounds: Tensor | None
 
 
 class Duals(NamedTuple):
-    """All dual variables, positive: the temperatures, and the multipliers [D] by trust region."""
+    """All dual variables, as positive values: the temperatures, and the multipliers [D] by trust region."""
 
     temperatures: Temperatures
     multipliers: Rows
 
 
 class PolicyImprovement:
-    """`(state, obs, samples, hyper) -> (state, metrics)`; `samples` as `PolicyEvaluation.targets` gives them.
+    """`(state, obs, samples, hyper) -> (state, metrics)`, with `samples` from `PolicyEvaluation.targets`.
 
-    `old` are the target policy's parameters, each [B, D], `actions` [N, B, D] its samples and `q` [N, B] their values.
+    Of these, `old` are the target policy's parameters, each [B, D], `actions` [N, B, D] its samples, `q` [N, B] their
+    values.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class PolicyImprovement:
         self.is_temperature = self.flat_duals.mark(TEMPERATURES)
 
     def __call__(self, state: Tree, obs: Tensor, samples: Tree, hyper: Rows) -> tuple[Tree, Rows]:
-        """E-step, a step of the duals, then M steps of the policy towards the weighted samples.  [B, O]"""
-        samples = {**samples, "obs": obs, "excess": self._excess(samples["actions"])}
+        """Return the state after E-step, one dual step and M gradient steps of the policy; and metrics.  [B, O]"""
+        samples = {**samples, "obs": obs, "excess": self._out_of_bounds(samples["actions"])}
         solved = self.solved_temperatures(samples, hyper) if self.solved else None
         psi, metrics = self.e_step(samples, self.duals(state["duals"], solved).temperatures, hyper)
         samples = {**samples, "weights": psi}
@@ -109,7 +111,7 @@ class PolicyImprovement:
         return after, {**metrics, **dual_metrics, **policy_metrics, "train/param_delta": moved}
 
     def duals(self, parameters: Tensor, solved: Temperatures | None) -> Duals:
-        """Return the dual variables of unconstrained parameters; temperatures that are solved are not among those."""
+        """Return the positive dual variables from the unconstrained parameters, or with the `solved` temperatures."""
         named = self.flat_duals.by_name(positive(floored(parameters)))
         multipliers = {region: named[MULTIPLIERS[region]] for region in self.policy.distribution.trust_regions}
         return Duals(solved or Temperatures(named[TEMPERATURES[0]], named.get(TEMPERATURES[1])), multipliers)
@@ -117,7 +119,7 @@ class PolicyImprovement:
     # --- E-step ---------------------------------------------------------------------------------------------
 
     def e_step(self, samples: Rows, temperatures: Temperatures, hyper: Rows) -> tuple[Tensor, Rows]:
-        """Return how much each sample of the target policy counts, and metrics.  -> [N, B]"""
+        """Return the weights of the target policy's samples, and metrics.  -> [N, B]"""
         q, excess = samples["q"], samples["excess"]
         psi = weights(q, temperatures.of_values)
         kl = weights_kl(psi)
@@ -140,28 +142,28 @@ class PolicyImprovement:
         return both, metrics
 
     def solved_temperatures(self, samples: Rows, hyper: Rows) -> Temperatures:
-        """Return the temperatures at which the weights' KLs meet their bounds."""
+        """Return the temperatures at which the weights' KLs equal their bounds."""
 
         def solve(scores: Tensor, bound: Tensor) -> Tensor:
-            of_all = self.ranks.all_gathered(scores, 1)
-            return solved_temperature(lambda temperature: weights_kl(weights(of_all, temperature)), bound)
+            all_ranks = self.ranks.all_gathered(scores, 1)
+            return solved_temperature(lambda temperature: weights_kl(weights(all_ranks, temperature)), bound)
 
         of_values = solve(samples["q"], hyper["kl_epsilon"])
         return Temperatures(of_values, solve(samples["excess"], hyper["epsilon_penalty"]) if self.penalized else None)
 
-    def _excess(self, actions: Tensor) -> Tensor:
+    def _out_of_bounds(self, actions: Tensor) -> Tensor:
         """Return minus the distance of each action to its bounds.  [N, B, D] -> [N, B]"""
         distribution = self.policy.distribution
-        if not isinstance(distribution, Gaussian):  # choices have no bounds to lie outside of
+        if not isinstance(distribution, Gaussian):  # discrete actions have no bounds
             return torch.zeros(actions.shape[:2], device=actions.device)
         return out_of_bounds_scores(actions, distribution.action_low, distribution.action_high)
 
     # --- duals ----------------------------------------------------------------------------------------------
 
     def dual_step(self, state: Tree, samples: Tree, solved: Temperatures | None, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with temperatures and multipliers one step on; the policy has not moved yet."""
-        own_kls = self.kls(self.policy.params(state["policy"], samples["obs"]), samples)
-        kls = dict(zip(own_kls, self.ranks.means(*own_kls.values()), strict=True))
+        """Return the state after one step of temperatures and multipliers, before the policy's step; and metrics."""
+        local_kls = self.kls(self.policy.params(state["policy"], samples["obs"]), samples)
+        kls = dict(zip(local_kls, self.ranks.means(*local_kls.values()), strict=True))
         duals, moments, metrics = descend(
             self.dual_loss,
             state["duals"],
@@ -180,10 +182,12 @@ class PolicyImprovement:
     def dual_loss(
         self, parameters: Tensor, samples: Tree, kls: Rows, solved: Temperatures | None, hyper: Rows
     ) -> tuple[Tensor, Rows]:
-        """Return the loss of temperatures and multipliers; samples and KLs are constants here."""
+        """Return the loss of temperatures and multipliers, and metrics; samples and KLs are constants."""
         temperatures, multipliers = self.duals(parameters, solved)
         eta = temperature_loss(samples["q"], temperatures.of_values, hyper["kl_epsilon"])
-        alphas = torch.stack([multiplier_loss(multipliers[name], kls[name], hyper[BOUNDS[name]]) for name in kls])
+        alphas = torch.stack(
+            [multiplier_loss(multipliers[name], kls[name], hyper[BOUND_SETTINGS[name]]) for name in kls]
+        )
         # LaTeX: \mathcal{L}_{dual} = \mathcal{L}_\eta + \sum_j \mathcal{L}_{\alpha,j}
         loss = sum(alphas.unbind(), eta)
         metrics = {"loss/dual_eta": eta}
@@ -197,7 +201,7 @@ class PolicyImprovement:
     # --- M-step ---------------------------------------------------------------------------------------------
 
     def m_step(self, state: Tree, samples: Tree, multipliers: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with the policy one gradient step on; weights and multipliers are constants."""
+        """Return the state after one gradient step of the policy, and metrics; weights, multipliers are constants."""
         policy, moments, metrics = descend(
             self.policy_loss,
             state["policy"],
@@ -211,7 +215,7 @@ class PolicyImprovement:
         return {**state, "policy": policy, "moments": {**state["moments"], "policy": moments}}, metrics
 
     def policy_loss(self, parameters: Tensor, samples: Tree, multipliers: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
-        """Return the weighted likelihood of the samples, a term for each trust region, and what these cost."""
+        """Return weighted NLL plus KL penalty, each summed over trust regions; and metrics."""
         distribution = self.policy.distribution
         new = self.policy.params(parameters, samples["obs"])
         decoupled = distribution.decoupled(samples["old"], new)
@@ -230,23 +234,23 @@ class PolicyImprovement:
         }
 
     def kls(self, new: Rows, samples: Tree) -> Rows:
-        """Return the divergence from the target policy by trust region, the mean over states.  [B, D] -> [D] each"""
+        """Return KL(target || online) by trust region, averaged over states.  [B, D] -> [D] each"""
         kls = self.policy.distribution.kls(samples["old"], new)
         return {region: mean_over_states(kl) for region, kl in kls.items()}
 
     def health(self, kls: Rows, multipliers: Rows, hyper: Rows) -> Rows:
-        """Return the largest KLs over their bounds, and how far the multipliers are from their rest."""
-        of_all = dict(zip(kls, self.ranks.means(*(kl.detach() for kl in kls.values())), strict=True))
-        bounds = {region: hyper[BOUNDS[region]] for region in kls}
-        residuals = [dual_residual(kl, bounds[region], multipliers[region]) for region, kl in of_all.items()]
+        """Return each trust region's largest KL over its bound, and the multipliers' distance from equilibrium."""
+        all_ranks = dict(zip(kls, self.ranks.means(*(kl.detach() for kl in kls.values())), strict=True))
+        bounds = {region: hyper[BOUND_SETTINGS[region]] for region in kls}
+        residuals = [dual_residual(kl, bounds[region], multipliers[region]) for region, kl in all_ranks.items()]
         return {
-            **{f"health/kl_{region}": kl.max() / bounds[region] for region, kl in of_all.items()},
+            **{f"health/kl_{region}": kl.max() / bounds[region] for region, kl in all_ranks.items()},
             "health/dual_residual": torch.stack(residuals).max(),
         }
 
 
 def _std_metrics(log_std: Tensor) -> Rows:
-    """Return the range of the standard deviations, and how many are at their floor."""
+    """Return the range of the standard deviations, and the share of them at the lower limit."""
     std = torch.exp(log_std)
     at_floor = (log_std <= LOG_STD_MIN).to(log_std.dtype).mean()
     return {"pi/std_min": std.min(), "pi/std_max": std.max(), "health/std_at_floor": at_floor}

@@ -1,4 +1,4 @@
-"""MPO's metrics, each declared once, and what can go wrong with its constraints without any loss showing it."""
+"""MPO's metrics, each declared once, and its health rules, which detect failures that no loss shows."""
 
 from minerva.metrics import (
     EFFECTIVE_SAMPLES,
@@ -23,7 +23,7 @@ E_STEP_KL = Panel(
 )
 WEIGHTS_ENTROPY = Panel(
     "Entropy of the weights",
-    "How evenly the E-step weighs the samples of a state: log N if all count the same, 0 if one takes all.",
+    "How evenly the E-step weights the samples of a state: log N if all are equal, 0 if one takes all.",
 )
 
 TRUST_REGION = (
@@ -54,14 +54,16 @@ TRUST_REGION = (
     Metric("lambda", "Multiplier of the mean's KL, under the name of the first paper."),
     Metric("kl/mean", "KL of the mean from the target policy, over states and action dimensions."),
     Metric("kl/std", "KL of the standard deviation from the target policy, over states and action dimensions."),
-    Metric("health/dual_residual", "How far the multipliers are from their rest, the larger of the two."),
+    Metric(
+        "health/dual_residual", "Distance of the multipliers from equilibrium: the larger of the two trust regions'."
+    ),
 )
-"""The M-step: how far the policy moves, and what that costs."""
+"""The M-step: how far the policy moves, and its multipliers."""
 
 SAMPLES = (
     Metric(
         "kl/q_pi",
-        "KL of the weights from equal ones, over its bound: 1 once the temperature has settled.",
+        "KL of the weights from uniform ones, over its bound: 1 once the temperature has settled.",
         label="E-step KL/bound",
         chart="KLs over their bounds",
         panels=(E_STEP_KL,),
@@ -73,7 +75,7 @@ SAMPLES = (
     Metric("eta", "Temperature.", label="temperature", chart="temperature", panels=(TEMPERATURE,)),
     Metric(
         "health/effective_samples",
-        "How many of a state's samples the weights rest on: 1 if one takes all, N if all count the same.",
+        "Effective sample size of a state's weights: 1 if one sample takes all, N if all are equal.",
         label="effective samples",
         chart="effective samples per state",
         panels=(EFFECTIVE_SAMPLES,),
@@ -82,7 +84,7 @@ SAMPLES = (
     Metric("entropy", "Entropy of a state's weights.", chart="entropy of the weights", panels=(WEIGHTS_ENTROPY,)),
     Metric(
         "health/out_of_bounds",
-        "Share of sampled actions outside their bounds, where the critic cannot tell them apart.",
+        "Share of sampled actions outside their bounds, where the critic cannot distinguish them.",
         chart="sampled actions out of bounds",
         healthy=(0.0, 0.75),
         warning="out of bounds",
@@ -92,13 +94,13 @@ SAMPLES = (
     Metric("q/min", "Lowest value among the samples.", chart="values", reduce="min"),
     Metric("q/max", "Highest value among the samples.", chart="values", reduce="max"),
 )
-"""The E-step: what the samples of a state are worth, and how they are weighed."""
+"""The E-step: values of the samples of a state, and their weights."""
 
 POLICY = (
     Metric("pi/std_min", "Smallest standard deviation.", chart="standard deviation", reduce="min"),
     Metric("pi/std_max", "Largest standard deviation.", chart="standard deviation", reduce="max"),
-    Metric("health/std_at_floor", "Share of standard deviations that are at the lowest the network allows."),
-    Metric("train/param_delta", "Length of the policy's change in parameters."),
+    Metric("health/std_at_floor", "Share of standard deviations at the network's lower limit."),
+    Metric("train/param_delta", "Norm of the change in the policy's parameters."),
     LEARNING_RATE,
 )
 LOSSES = (
@@ -106,16 +108,16 @@ LOSSES = (
     Metric("loss/policy", "Negative weighted log-likelihood of the samples, without penalties.", loss_chart="policy"),
     Metric("loss/dual", "Loss of temperatures and multipliers together.", loss_chart="duals"),
     Metric("loss/dual_eta", "Loss of the temperature."),
-    Metric("loss/dual_penalty", "Loss of the temperature that weighs actions out of bounds.", optional=True),
+    Metric("loss/dual_penalty", "Loss of the temperature of the out-of-bounds penalty.", optional=True),
 )
 
 METRICS = (*SAMPLES[:1], *TRUST_REGION, *SAMPLES[1:], *POLICY, *LOSSES)
 
 
 def rules(config: MPOConfig, initial_alpha_std: float) -> list[Rule]:
-    """Return the signs of ill health under this config.
+    """Return the health rules for this config.
 
-    `initial_alpha_std` is where the multiplier of the standard deviation's KL started.
+    `initial_alpha_std` is the initial multiplier of the standard deviation's KL.
     """
     return [
         *range_rules(METRICS),

@@ -17,7 +17,7 @@ from minerva.trainers.mpo.metrics import rules
 
 
 class MPOTrainer(OffPolicyTrainer):
-    """Trains MPO on an environment given by id, as a function that makes one, or as an instance.
+    """Trains MPO on an environment, given by its id, as a factory function, or as an instance.
 
     >>> trainer = MPOTrainer("Pendulum-v1", seed=0, device="cpu", policy_layer_sizes=(64, 64))
     >>> trainer.train(15_000, out_dir="runs/pendulum")
@@ -30,7 +30,7 @@ class MPOTrainer(OffPolicyTrainer):
     config: MPOConfig
 
     def rules(self) -> Iterable[Rule]:
-        """Return the signs of ill health of MPO."""
+        """Return the health rules of MPO."""
         return rules(self.config, positive(self.agent.duals.raw_alpha_stddev).mean().item())
 
     def train(  # type: ignore[override]  # MPO's further arguments come before out_dir
@@ -41,10 +41,10 @@ class MPOTrainer(OffPolicyTrainer):
         out_dir: str | Path | None = None,
         **settings: Any,
     ) -> Result:
-        """Train until `total_steps` environment steps, writing into `out_dir` (None: a new folder in runs/).
+        """Train until `total_steps` environment steps and write the run to `out_dir` (None: a new folder in runs/).
 
-        `update_after` and `batch_size` replace those of the config. `settings` are the fields of `RunSettings`. As
-        with every trainer, `train(total_steps, out_dir)` works too.
+        `update_after` and `batch_size` override the config. `settings` are fields of `RunSettings`. As with every
+        trainer, `train(total_steps, out_dir)` works too.
         """
         if isinstance(update_after, (str, Path)):
             update_after, out_dir = None, update_after

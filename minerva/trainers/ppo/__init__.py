@@ -1,11 +1,14 @@
 """Proximal Policy Optimisation (Schulman et al. 2017), with the details that make it work on continuous control.
 
-Explained from the idea to the line in `docs/algorithms/ppo.md`. Where the paper's equations are:
+`docs/algorithms/ppo.md` explains it step by step. Where the paper's equations are:
 
-- `formulas/returns.py`: temporal differences and GAE (eq. 11 and 12), the value loss.
-- `losses.py`: the probability ratio, the clipped surrogate (eq. 7), the clipped value loss, the KL estimate.
-- `evaluate.py`: advantages and returns of a rollout, old log-probabilities and values.
-- `improve.py`: the whole loss (eq. 9), and the epochs of minibatch steps on it (algorithm 1) until the KL stop.
-- `agent.py`: acts, and strings evaluation and improvement together; owns the state.
-- `config.py`: every setting. `metrics.py`: every metric. `trainer.py`: the loop's constructor.
+- Probability ratio r_t (section 3): `losses.log_ratio`. Clipped surrogate (eq. 7): `losses.clipped_surrogate`.
+- Combined loss with value loss and entropy bonus (eq. 9): `improve.PolicyImprovement.loss`.
+- Value loss: `formulas/returns.py`, `value_loss`; its clipped form, not in the paper: `losses.clipped_value_loss`.
+- GAE (eq. 11) and its temporal differences (eq. 12): `formulas/returns.py`, `gae` and `td_errors`.
+- Algorithm 1, epochs of minibatch steps: `improve.PolicyImprovement`; early stop by `losses.approximate_kl`.
+
+Files: `config.py` every setting; `losses.py` the formulas; `evaluate.py` advantages, returns and old log-probabilities
+of a rollout; `improve.py` the gradient steps; `agent.py` acting, the whole update and the saved state; `trainer.py`
+the training loop; `metrics.py` every metric and health rule.
 """

@@ -1,4 +1,4 @@
-"""PPO as policy iteration: evaluate a rollout, improve the policy on it."""
+"""PPO's agent: acting, and the update as policy evaluation followed by policy improvement."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from minerva.trainers.ppo.metrics import METRICS
 
 
 class PPOAgent(Agent):
-    """Acts, and learns from rollouts. They hold actions as sampled; the environment gets them clipped to the bounds.
+    """PPO: acts, and learns from rollouts of raw actions; the environment receives them clipped to the bounds.
 
     ```
     state
@@ -50,55 +50,58 @@ class PPOAgent(Agent):
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """Return `actions_raw` as drawn and `actions_executed` within the bounds.  [..., O], [..., D] -> [..., D]"""
+        """Return sampled `actions_raw` and the clipped `actions_executed`.  [..., O], [..., D] -> [..., D] each"""
         params = self.policy_function.params(state["parameters"], obs, state["normalizer"])
         actions = self.distribution.sample(params, noise)
         return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
-        """Return one action for each observation, as drawn: it may lie outside the bounds.  [E, O] -> [E, D]"""
+        """Return one raw action for each observation; it may lie outside the bounds.  [E, O] -> [E, D]"""
         return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
-        """Return what the environment gets of sampled actions."""
+        """Return the executed form of raw actions: clipped to the bounds.  [..., D] -> [..., D]"""
         return self.distribution.executed(actions)
 
     @torch.no_grad()
     def act(self, obs: Array | Tensor, deterministic: bool = False) -> Tensor:
-        """Return actions within the bounds.  [..., O] -> [..., D]"""
+        """Return executed actions: sampled, or the policy's mean.  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
         return self.execute(self.network.get_deterministic_action(self._tensor(obs)))
 
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
-        """Return actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        """Return executed actions: the interface that all agents share.  [..., O] -> [..., D]"""
         return self.act(obs, deterministic)
 
     # --- learning -------------------------------------------------------------------------------------------
 
     def calls(self, piece: str) -> int:
-        """Return how often an update calls a piece."""
+        """Return how often one rollout and its update call the method `piece`."""
         minibatches = -(-self.config.batch_size // self.config.minibatch_size)
         steps = {"acted": self.config.rollout_steps, "improved.minibatch_step": self.config.update_epochs * minibatches}
         return steps[piece]
 
     def update(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
-        """Learn from a rollout [T, E, ...]; `remaining` scales the learning rate."""
+        """Learn from a rollout [T, E, ...] and return the metrics; `remaining` scales the learning rate."""
         return self.learn(rollout, remaining)
 
     def draw_update(self, data: Rows) -> Tensor:
-        """Draw a random order of the rows for each epoch.  [epochs, rows]"""
+        """Draw a random permutation of the rows for each epoch.  -> [epochs, rows]"""
         return self.draw_orders(self.config.update_epochs, data["rewards"].numel())
 
     def updated(self, state: Tree, data: Rows, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after learning from a rollout in these orders of its rows, and metrics."""
+        """Return the state after learning from a rollout, and metrics; `noise` are the permutations of its rows."""
         batch = self.evaluated(state, data, hyper)
         state, metrics = self.improved(state, batch, noise, hyper)
         return self.finish_update(state, batch, data, metrics, hyper)
 
     def finish_update(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with its normaliser refreshed, frozen since the rollout began, and the last metrics."""
+        """Return the state with the rollout's observations added to its normaliser, and the remaining metrics.
+
+        The normaliser is constant from the start of the rollout until here, so the first probability ratio is 1.
+        """
         all_gathered = self.ranks.all_gathered
         explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["policy_lr"]}
@@ -110,7 +113,7 @@ class PPOAgent(Agent):
         learning_rate = remaining * self.config.policy_lr
         return {"policy_lr": learning_rate, "target_kl": self.config.target_kl or torch.inf}
 
-    # --- what the agent owns --------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     def _initial_state(self) -> Tree:
         return {
@@ -120,13 +123,13 @@ class PPOAgent(Agent):
         }
 
     def move(self, state: Tree) -> None:
-        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the agent's state from now on."""
         self.state = state
         self.flat.move(state["parameters"])
         self.network.obs_normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
-        """Return everything the agent needs to go on as if nothing had happened."""
+        """Return everything that an exact continuation of training needs."""
         return {
             "network": dict(self.network.state_dict()),
             "moments": self.state["moments"],
@@ -134,11 +137,11 @@ class PPOAgent(Agent):
         }
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+        """Load a state that `state_dict` returned."""
         self.load_policy(state)
         copy_(self.state["moments"], state["moments"])
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
-        """Take over the networks and the normaliser alone: to act, or to start training from them."""
+        """Load only the networks and the normaliser of a saved state: to act, or to start training from them."""
         self.network.load_state_dict(state["network"])

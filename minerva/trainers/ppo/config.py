@@ -18,7 +18,7 @@ class PPOConfig(OptimizerConfig):
     critic_layer_sizes: LayerSizes = (64, 64)
     """Widths of the value network's hidden layers."""
     initial_log_std: float = 0.0
-    """log sigma of every action dimension before training."""
+    """Log standard deviation of every action dimension before training."""
 
     # Rollout
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
@@ -32,7 +32,7 @@ class PPOConfig(OptimizerConfig):
     gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
     gae_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
-    """lambda: trace parameter of GAE; 0 is one-step, 1 the whole return."""
+    """lambda: trace parameter of GAE; 0 is the one-step estimate, 1 the full return."""
     advantage_estimator: Literal["gae", "returns", "dae"] = "gae"
     """"gae"; "returns": discounted return minus value; "dae": the one-step temporal difference."""
     norm_adv: bool = True
@@ -44,31 +44,31 @@ class PPOConfig(OptimizerConfig):
     minibatch_size: Annotated[int, AT_LEAST_ONE, DIVIDED] = 64
     """Rows per gradient step; the last of an epoch may be shorter."""
     clip_ratio: Annotated[float, POSITIVE, TENSOR] = 0.2
-    """epsilon_clip: how far the probability ratio counts, around 1."""
+    """epsilon_clip: the probability ratio is clipped to 1 - epsilon_clip ... 1 + epsilon_clip."""
     clip_vloss: bool = True
-    """Clip the value's change by clip_ratio as well."""
+    """Clip the change of the value to clip_ratio as well."""
     ent_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.0
     """c_H: weight of the entropy bonus."""
     vf_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.5
     """c_V: weight of the value loss."""
     target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = 0.02
-    """An update's epochs stop once the KL estimate passes this; 0 or None: never."""
+    """Stop an update's epochs once the KL estimate exceeds this; 0 or None: never."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
-    """beta_0: learning rate, of policy and value alike."""
+    """beta_0: learning rate of policy and value network."""
     anneal_lr: Annotated[bool, LOOP] = True
-    """Let the learning rate fall linearly to 0 over the run."""
+    """Anneal the learning rate linearly to 0 over the run."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 0.5
-    """Gradients are shortened to this length; inf: never."""
+    """Largest gradient norm; longer gradients are clipped to it. inf: no clipping."""
 
     @property
     def batch_size(self) -> int:
-        """Rows of one rollout."""
+        """Number of rows of one rollout."""
         return self.num_envs * self.rollout_steps
 
     def check(self) -> None:
-        """A rollout has to fill at least one minibatch."""
+        """Raise ConfigError if a rollout is smaller than one minibatch."""
         if self.batch_size < self.minibatch_size:
             raise ConfigError(
                 f"A rollout of num_envs {self.num_envs} x rollout_steps {self.rollout_steps} = {self.batch_size} rows "

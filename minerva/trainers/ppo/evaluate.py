@@ -1,4 +1,4 @@
-"""Policy evaluation: advantages and returns of a rollout, and what the old policy said of each row."""
+"""Policy evaluation: advantages, returns, and the old policy's log-probabilities and values of a rollout."""
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from minerva.trainers.ppo.config import PPOConfig
 
 
 class PolicyEvaluation:
-    """`(state, rollout, hyper) -> batch`. Old log-probabilities and values are recomputed: the first ratio is 1."""
+    """`(state, rollout, hyper) -> batch`. Old log-probabilities and values are recomputed, so the first ratio is 1."""
 
     def __init__(self, policy: FunctionalPolicy, config: PPOConfig) -> None:
         self.policy = policy

@@ -31,10 +31,10 @@ class PolicyImprovement:
         self.policy, self.config, self.optimizer, self.ranks = policy, config, optimizer, ranks
 
     def __call__(self, state: Tree, batch: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after epochs of minibatch steps, until the KL estimate passes its target.
+        """Return the state after epochs of minibatch steps, until the KL estimate exceeds its target; and metrics.
 
-        The estimate is that of an epoch's last minibatch. The stop is a selection on the device. Where looking at it
-        costs nothing, the epochs left are not run.
+        The estimate is that of an epoch's last minibatch. The remaining epochs are skipped on the CPU; on a GPU, or
+        stacked over agents, they run and a mask discards them, so that the host never waits for the device.
         """
         alive = torch.ones_like(hyper["gamma"], dtype=torch.bool)
         metrics: Rows = {}
@@ -53,7 +53,7 @@ class PolicyImprovement:
         return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}
 
     def minibatch_step(self, state: Tree, batch: Rows, index: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after one gradient step on the rows of `index`, and the losses before it."""
+        """Return the state after one gradient step on the rows of `index`, and the metrics before it."""
         parameters, moments, metrics = descend(
             self.loss,
             state["parameters"],
@@ -67,7 +67,7 @@ class PolicyImprovement:
         return {**state, "parameters": parameters, "moments": moments}, metrics
 
     def loss(self, parameters: Tensor, normalizer: Rows, rows: Rows, hyper: Rows) -> tuple[Tensor, Rows]:
-        """Return clipped surrogate, value loss and entropy bonus of one minibatch, and their metrics."""
+        """Return the total loss of one minibatch (clipped surrogate, value loss, entropy bonus), and metrics."""
         policy, distribution = self.policy, self.policy.distribution
         params, values = policy.params_and_values(parameters, rows["obs"], normalizer)
         ratio_log = log_ratio(distribution.log_prob(params, rows["actions_raw"]), rows["old_log_prob"])
@@ -92,5 +92,5 @@ class PolicyImprovement:
         }
 
     def _normalized(self, advantages: Tensor) -> Tensor:
-        """Return advantages at zero mean and unit standard deviation over the minibatches of all ranks."""
+        """Return advantages normalised to zero mean and unit standard deviation over the minibatches of all ranks."""
         return self.ranks.local_shard(normalize(self.ranks.all_gathered(advantages), correction=1))

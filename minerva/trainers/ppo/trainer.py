@@ -10,11 +10,11 @@ from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.metrics import rules
 
 Agent = ActorCritic
-"""The actor-critic network, under the name that CleanRL made familiar."""
+"""The actor-critic network, under the name that it has in CleanRL."""
 
 
 class PPOTrainer(OnPolicyTrainer):
-    """Trains PPO on an environment given by id, as a function that makes one, or as an instance.
+    """Trains PPO on an environment, given by its id, as a factory function, or as an instance.
 
     >>> trainer = PPOTrainer("Pendulum-v1", seed=0, device="cpu", num_envs=4, rollout_steps=256)
     >>> trainer.train(100_000, out_dir="runs/pendulum")
@@ -27,5 +27,5 @@ class PPOTrainer(OnPolicyTrainer):
     config: PPOConfig
 
     def rules(self) -> Iterable[Rule]:
-        """Return the signs of ill health of PPO."""
+        """Return the health rules of PPO."""
         return rules()

@@ -1,14 +1,17 @@
 """V-MPO, on-policy MPO (Song et al. 2019).
 
-Explained from the idea to the line in `docs/algorithms/vmpo.md`. Where the paper's equations are:
+`docs/algorithms/vmpo.md` explains it step by step. Where the paper's equations are:
 
-- `formulas/returns.py`: returns and advantages, the value loss (section 4.1).
-- `losses.py`: scores, the top-k selection, the weights psi and the temperature's dual (eq. 3 and 4); the weighted
-  likelihood and the KLs of the trust region by mean and standard deviation (section 4.2 and its appendix).
-- `formulas/trust_region.py`: the multipliers' loss and what the constraints cost the policy (eq. 5).
-- `evaluate.py`: advantages and returns of a rollout, and what the old policy said of each row.
-- `improve.py`: the E-step with its temperature; the M-step, multipliers first, then policy and value.
-- `agent.py`: acts, checks a caller's batch, strings evaluation and improvement together; owns the state.
-- `config.py`: every setting. `metrics.py`: every metric. `trainer.py`: the loop's constructor.
-- `gaussian_mlp_policy.py`: the public import path of the network, which lives in `networks/policies.py`.
+- Policy loss and weights psi (eq. 3): `losses.weighted_nll`, `losses.log_partition`; top half: `losses.top_rows`.
+- Temperature loss (eq. 4): `losses.temperature_loss`.
+- KL constraint (eq. 5): `formulas/trust_region.py`, `multiplier_loss` and `penalties`.
+- KLs decoupled into mean and standard deviation (section 4.2 and its appendix): `formulas/gaussian.py`,
+  `gaussian_kl_mean` and `gaussian_kl_std`, averaged by `losses.trust_region_kls`.
+- Value loss (section 4.1) and returns: `formulas/returns.py`, `value_loss` and `discounted_returns`.
+- E-step: `improve.e_step`. M-step, multipliers first, then policy and value: `improve.PolicyImprovement.m_step`.
+
+Files: `config.py` every setting; `losses.py` the formulas; `evaluate.py` advantages, returns and the old policy of a
+rollout; `improve.py` E-step and M-step; `agent.py` acting, the whole update, the check of a caller's batch and the
+saved state; `trainer.py` the training loop; `metrics.py` every metric and health rule; `gaussian_mlp_policy.py` the
+public import path of the network in `networks/policies.py`.
 """

@@ -1,4 +1,4 @@
-"""V-MPO as policy iteration: evaluate a rollout, weigh its samples (E-step), fit the policy to them (M-step)."""
+"""V-MPO's agent: acting, and the update: evaluate a rollout, weight its rows (E-step), fit the policy (M-step)."""
 
 import math
 from collections.abc import Mapping
@@ -23,20 +23,21 @@ from minerva.trainers.vmpo.improve import PolicyImprovement, dual
 from minerva.trainers.vmpo.losses import mean_std_metrics, selection_size
 from minerva.trainers.vmpo.metrics import METRICS
 
-COLUMNS = ("returns", "advantages", "restarting_weights", "importance_weights")
-"""One number per row: [n] and [n, 1] are both taken."""
-BOUNDS = {"mean": "epsilon_mu", "std": "epsilon_sigma"}
-"""The setting that bounds a trust region's KL."""
+SCALAR_FIELDS = ("returns", "advantages", "restarting_weights", "importance_weights")
+"""Fields of a caller's batch with one number per row, given as [n] or [n, 1]."""
+BOUND_SETTINGS = {"mean": "epsilon_mu", "std": "epsilon_sigma"}
+"""The config field that bounds each trust region's KL."""
 
 
 class VMPOAgent(Agent):
-    """Acts, and learns from rollouts or from batches. Rollouts hold actions as sampled, before squashing.
+    """V-MPO: acts, and learns from rollouts or from a caller's batches. Rollouts hold raw actions, before squashing.
 
-    An agent made by hand takes observations as they are unless `normalize_observations` is set.
+    An agent constructed directly does not normalise observations unless `normalize_observations` is set.
 
-    The trust region is around the old policy. With `old_policy` "rollout" that is the one that collected. With
-    "updates" it is replaced every `old_policy_period` updates, also across rollouts, and is the one that collects, as
-    in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after that many updates.
+    The trust region is centered on the old policy. With `old_policy` "rollout" that is the policy that collected the
+    rollout. With "updates" it is replaced every `old_policy_period` updates, also across rollouts, and is the policy
+    that collects, as in Song et al. (2019). With "kl" it is replaced as soon as a KL reaches its bound, or after
+    `old_policy_period` updates.
     ```
     state
     ├── parameters    [P]  policy and value network
@@ -83,19 +84,19 @@ class VMPOAgent(Agent):
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """Return `actions_raw` as drawn and `actions_executed` within the bounds.  [..., O], [..., D] -> [..., D]"""
-        params = self.policy_function.params(self._acting(state), obs, state["normalizer"])
+        """Return sampled `actions_raw`, and `actions_executed` in the bounds.  [..., O], [..., D] -> [..., D] each"""
+        params = self.policy_function.params(self._acting_parameters(state), obs, state["normalizer"])
         actions = self.distribution.sample(params, noise)
         return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
     @torch.no_grad()
     def act(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return (action, value, mean, log_std) for one observation or a batch; the action is within the bounds.
+        """Return (executed action, value, mean, log_std) for one observation or a batch.
 
         [..., O] -> [..., D], [..., 1], [..., D], [..., D]
         """
         seen, distribution = self._tensor(obs), self.distribution
-        parameters = self.state["parameters"] if deterministic else self._acting(self.state)
+        parameters = self.state["parameters"] if deterministic else self._acting_parameters(self.state)
         params = self.policy_function.params(parameters, seen, self.state["normalizer"])
         mode = distribution.mode(params)
         raw = mode if deterministic else distribution.sample(params, self.draw_actions(seen.shape[:-1]))
@@ -108,16 +109,16 @@ class VMPOAgent(Agent):
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
-        """Return one action for each observation, as drawn, before squashing.  [E, O] -> [E, D]"""
+        """Return one raw action for each observation, before squashing.  [E, O] -> [E, D]"""
         return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
-        """Return what the environment gets of sampled actions."""
+        """Return the executed form of raw actions: squashed or clipped into the bounds.  [..., D] -> [..., D]"""
         return self.distribution.executed(actions)
 
     @torch.no_grad()
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
-        """Return actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        """Return executed actions: the interface that all agents share.  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
         return self.execute(self.distribution.mode(self.distribution.params(*self.policy(self._tensor(obs)))))
@@ -125,15 +126,16 @@ class VMPOAgent(Agent):
     # --- learning -------------------------------------------------------------------------------------------
 
     def calls(self, piece: str) -> int:
-        """Return how often an update calls a piece."""
+        """Return how often one rollout and its update call the method `piece`."""
         config, steps = self.config, self.config.m_steps * self.config.minibatches
         return config.rollout_steps if piece == "acted" else config.updates_per_rollout * steps
 
     def update(self, batch: Mapping[str, Array | Tensor]) -> dict[str, float]:
-        """Learn from a caller's batch: `obs, actions, old_means, old_log_stds, returns, advantages`.
+        """Learn from a caller's batch and return the metrics.
 
-        Optional are `actions_raw` (pre-squash, used instead of the executed `actions`), `restarting_weights` (0 where
-        an episode restarts) and `importance_weights`.
+        The batch holds `obs, actions, old_means, old_log_stds, returns, advantages`, and optionally `actions_raw`
+        (before squashing; replaces the executed `actions`), `restarting_weights` (0 where an episode restarts) and
+        `importance_weights`.
         """
         rows = self.validated_batch({name: self._tensor(values) for name, values in batch.items()})
         orders = self._orders(rows["obs"].shape[0], 1)
@@ -141,17 +143,17 @@ class VMPOAgent(Agent):
         return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
 
     def draw_update(self, data: Rows) -> Rows:
-        """Draw the orders in which minibatches take the rows."""
+        """Draw the permutations that split the rows into minibatches."""
         return self._orders(data["rewards"].numel(), self.config.updates_per_rollout)
 
     def _orders(self, rows: int, updates: int) -> Rows:
-        """Draw a random order of the rows for each pass, if it takes minibatches.  [updates, passes, rows]"""
+        """Draw a random permutation of the rows for each pass, if there are minibatches.  -> [updates, passes, rows]"""
         if not self.config.minibatch_size:
             return {}
         return {"orders": self.draw_orders(updates, self.config.m_steps, rows)}
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after learning from a rollout, and metrics; the normaliser is refreshed last."""
+        """Return the state after learning from a rollout, and metrics; the normaliser is updated last."""
         batch = self.evaluated(state, data, hyper)
         state, metrics = self.update_on_batch(state, batch, noise, hyper, self.config.updates_per_rollout)
         for n, region in enumerate(self.distribution.trust_regions):
@@ -166,7 +168,7 @@ class VMPOAgent(Agent):
         return after, {**metrics, **self.update_metrics(state["parameters"], after, batch)}
 
     def update_metrics(self, before: Tensor, state: Tree, batch: Tree) -> Rows:
-        """Return what an update did to the parameters from `before` it, and statistics of what it learned from."""
+        """Return metrics of a finished update: change from the parameters `before`, and statistics of its batch."""
         params, values = self.policy_function.params_and_values(state["parameters"], batch["obs"], state["normalizer"])
         executed = self.distribution.executed(self.distribution.mode(params))
         advantages, returns, values = map(self.ranks.all_gathered, (batch["advantages"], batch["returns"], values))
@@ -178,7 +180,7 @@ class VMPOAgent(Agent):
         }
 
     def refresh_normalizer(self, state: Tree, batch: Tree) -> Tree:
-        """Return the state with its normaliser refreshed, which was frozen since the rollout began."""
+        """Return the state with the batch's observations added to its normaliser, constant since the rollout began."""
         return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"], self.ranks)}
 
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
@@ -190,28 +192,30 @@ class VMPOAgent(Agent):
             "alpha_lr": alpha_lr,
             "policy_lr": remaining * config.policy_lr,
             "value_lr": remaining * config.value_lr,
-            "bounds": [share * getattr(config, BOUNDS[region]) for region in self.distribution.trust_regions],
+            "bounds": [share * getattr(config, BOUND_SETTINGS[region]) for region in self.distribution.trust_regions],
         }
 
     # --- a caller's batch -----------------------------------------------------------------------------------
 
     def validated_batch(self, batch: Rows) -> Tree:
-        """Return a caller's batch under the names used inside, complete, and its columns as [n]."""
-        olds = {f"old_{name}s": name for name in self.distribution.parameters}  # the public names of the old policy's
+        """Return a caller's batch under internal names, with defaults filled in and scalar fields as [n]."""
+        olds = {
+            f"old_{name}s": name for name in self.distribution.parameters
+        }  # public names of the old policy's parameters
         self._check_batch(batch, ("obs", *olds, "returns", "advantages"))
         rows = batch["obs"].shape[0]
         ones = batch["obs"].new_ones(rows)
         raw = batch["actions_raw"] if "actions_raw" in batch else self.policy.recover(batch["actions"])
-        columns = {"restarting_weights": ones, "importance_weights": ones, **batch}
+        fields = {"restarting_weights": ones, "importance_weights": ones, **batch}
         return {
             "obs": batch["obs"],
             "actions_raw": raw,
             "old": {name: batch[public] for public, name in olds.items()},
-            **{name: columns[name].reshape(rows) for name in COLUMNS},
+            **{name: fields[name].reshape(rows) for name in SCALAR_FIELDS},
         }
 
     def _check_batch(self, batch: Rows, needed: tuple[str, ...]) -> None:
-        """Refuse a batch that lacks a field, holds another, or whose fields differ in length."""
+        """Raise ConfigError if a field is missing or unknown, if lengths differ, or if no row would be selected."""
         known = (*needed, "actions", "actions_raw", "restarting_weights", "importance_weights")
         missing = [name for name in needed if name not in batch]
         missing += [] if {"actions", "actions_raw"} & batch.keys() else ["actions"]
@@ -224,12 +228,12 @@ class VMPOAgent(Agent):
         for name, values in batch.items():
             if values.shape[:1] != (rows,):
                 raise ConfigError(
-                    f"{name} has shape {tuple(values.shape)}, and obs has {rows} rows: give one entry a row."
+                    f"{name} has shape {tuple(values.shape)}, and obs has {rows} rows: give one entry per row."
                 )
         if selection_size(share, rows) < 1:
             raise ConfigError(f"topk_fraction {share} of {rows} rows selects nothing: raise it, or give more rows.")
 
-    # --- what the agent owns --------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     @property
     def eta(self) -> float:
@@ -261,32 +265,32 @@ class VMPOAgent(Agent):
             state["old"] = {"parameters": vector.clone(), "age": vector.new_zeros(())}
         return state
 
-    def _acting(self, state: Tree) -> Tensor:
-        """Parameters of the policy that collects: with `old_policy` "updates" the old one, as Song et al. do."""
-        owner: Rows = state["old"] if self.config.old_policy == "updates" else state
-        return owner["parameters"]
+    def _acting_parameters(self, state: Tree) -> Tensor:
+        """Return the parameters of the collecting policy: with `old_policy` "updates" the old one, as in Song et al."""
+        source: Rows = state["old"] if self.config.old_policy == "updates" else state
+        return source["parameters"]
 
     def move(self, state: Tree) -> None:
-        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the agent's state from now on."""
         self.state = state
         self.flat.move(state["parameters"])
         if isinstance(self.policy.obs_normalizer, RunningNorm):
             self.policy.obs_normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
-        """Return everything the agent needs to go on as if nothing had happened."""
+        """Return everything that an exact continuation of training needs."""
         owned = {name: part for name, part in self.state.items() if name not in ("parameters", "normalizer")}
         return {"policy": dict(self.policy.state_dict()), **owned, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+        """Load a state that `state_dict` returned."""
         self.load_policy(state)
         for name in self.state.keys() - {"parameters", "normalizer"}:
             copy_(self.state[name], state[name])
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
-        """Take over the networks and the normaliser alone: to act, or to start training from them."""
+        """Load only the networks and the normaliser of a saved state: to act, or to start training from them."""
         self.policy.load_state_dict(state["policy"])
         if "old" in self.state:
             self.state["old"]["parameters"].copy_(self.flat.vector)

@@ -20,13 +20,13 @@ class VMPOConfig(OptimizerConfig):
     value_layer_sizes: LayerSizes = (256, 256)
     """Widths of the value network's hidden layers."""
     shared_encoder: bool = False
-    """Let policy and value share one encoder."""
+    """Share one encoder between policy and value network."""
     ppo_like_backbone: bool = False
-    """Orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
+    """Use PPO's network: orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
     squash: bool = True
-    """Squash the Gaussian by tanh; otherwise its sample is clipped."""
+    """Squash the Gaussian sample into the bounds by tanh; otherwise clip it."""
     initial_log_std: float | None = None
-    """log sigma of the untrained policy in every state; None: what the layers' initialisation gives, about 0."""
+    """Log standard deviation before training, in every state; None: from the layers' initialisation, about 0."""
 
     # Rollout
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
@@ -34,7 +34,7 @@ class VMPOConfig(OptimizerConfig):
     rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 2048
     """T: steps of each environment between two updates."""
     normalize_observations: bool = True
-    """Shift and scale observations to zero mean and unit variance."""
+    """Normalise observations to zero mean and unit variance, by running statistics."""
     normalize_rewards: Annotated[bool | None, LOOP] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 
@@ -46,41 +46,42 @@ class VMPOConfig(OptimizerConfig):
     advantage_estimator: Literal["returns", "gae", "dae"] = "returns"
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
     normalize_advantages: bool = True
-    """Zero mean and unit (biased) std over the batch."""
+    """Normalise advantages to zero mean and unit (biased) std over the batch."""
 
     # E-step
     topk_fraction: Annotated[float, Within("(0, 1]")] = 0.5
     """f: share of the batch, by advantage, that enters the E-step."""
     epsilon_eta: Annotated[float, POSITIVE, TENSOR] = 0.1
-    """epsilon_eta: bound of the E-step."""
+    """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
-    """Move the temperature by gradient, or solve its one-dimensional dual in each update."""
+    """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
     temperature_init: Annotated[float, POSITIVE] = 1.0
     """Initial temperature eta itself (in MPO, the field of this name is the unconstrained parameter)."""
     temperature_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """Learning rate of the temperature."""
     centered_weights: bool = False
-    """Take from each weight what it would be if all were the same: the worse rows repel. Needs topk_fraction 1."""
+    """Subtract from each weight its value without advantages: worse rows then repel. Needs topk_fraction 1."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """M: passes of the M-step over the batch per update."""
     minibatch_size: Annotated[int, NOT_NEGATIVE] = 0
-    """Rows per step of the M-step, in a new order each pass; the last of a pass may be fewer. 0: all in one step."""
+    """Rows per gradient step of the M-step, shuffled each pass; a pass's last may be smaller. 0: all rows at once."""
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
     old_policy: Literal["rollout", "updates", "kl"] = "rollout"
-    """Trust region around the policy that collected, or one replaced every so many updates, or at a KL bound."""
+    """Center of the trust region: the policy that collected the rollout ("rollout"), or a copy that is replaced every
+    old_policy_period updates ("updates") or once a KL reaches its bound ("kl")."""
     old_policy_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
-    """Updates between replacements with old_policy "updates"; with "kl" it is replaced after so many at the latest."""
+    """Updates between replacements with old_policy "updates"; the most updates between them with "kl"."""
     epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.01
     """epsilon_mu: bound on the mean's KL."""
     epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 0.01
     """epsilon_sigma: bound on the standard deviation's KL."""
     alpha_update: Literal["gradient", "multiplicative"] = "gradient"
-    """Move the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
+    """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
     alpha_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
-    """beta_alpha: rate of both multipliers, which each minibatch moves; divided by the square root of m_steps."""
+    """beta_alpha: learning rate of both multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE, TENSOR] = 5e-4
@@ -88,31 +89,31 @@ class VMPOConfig(OptimizerConfig):
     value_lr: Annotated[float, POSITIVE, TENSOR] = 1e-3
     """Learning rate of the value network."""
     anneal_lr: Annotated[bool, LOOP] = False
-    """Let both learning rates fall linearly to 0 over the run."""
+    """Anneal both learning rates linearly to 0 over the run."""
     anneal_bounds: Annotated[bool, LOOP] = False
-    """Let both KL bounds fall with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
+    """Anneal both KL bounds with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 10.0
-    """Gradients of policy and value together are shortened to this length; inf: never."""
+    """Largest norm of the joint gradient of policy and value; longer ones are clipped to it. inf: no clipping."""
 
     @property
     def minibatches(self) -> int:
-        """Steps of a pass over a rollout."""
+        """Gradient steps per pass over a rollout."""
         rows = self.num_envs * self.rollout_steps
         return -(-rows // (self.minibatch_size or rows))
 
     @classmethod
     def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return V-MPO and, where nobody published a figure of it, PPO."""
+        """Return V-MPO, then PPO for tasks on which no V-MPO figure is published."""
         return ("V-MPO", "PPO")
 
     def check(self) -> None:
-        """Check the selection, which must hold a row and all that are learned from, and what is annealed."""
+        """Raise ConfigError if centered_weights, anneal_bounds or topk_fraction contradict other settings."""
         if self.centered_weights and self.topk_fraction < 1:
             raise ConfigError(
                 "centered_weights learns from all rows, the KL bounds hold over the selected: set topk_fraction to 1."
             )
         if self.anneal_bounds and not self.anneal_lr:
-            raise ConfigError("anneal_bounds lets the bounds fall along with the learning rates: set anneal_lr, too.")
+            raise ConfigError("anneal_bounds anneals the KL bounds along with the learning rates: set anneal_lr, too.")
         rows = self.num_envs * self.rollout_steps
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Policy evaluation: advantages and returns of a rollout, and what the old policy said of each row."""
+"""Policy evaluation: advantages, returns, and the old policy's distribution parameters of a rollout."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from minerva.trainers.vmpo.config import VMPOConfig
 
 
 class PolicyEvaluation:
-    """`(state, rollout, hyper) -> batch`. The value regression is a part of the M-step's loss."""
+    """`(state, rollout, hyper) -> batch`. The value network is fitted to the returns in the M-step."""
 
     def __init__(self, policy: FunctionalPolicy, config: VMPOConfig) -> None:
         self.policy = policy
@@ -19,7 +19,7 @@ class PolicyEvaluation:
     def __call__(self, state: Tree, rollout: dict[str, Tensor], hyper: dict[str, Tensor]) -> Tree:
         """Return `obs, actions_raw, old, returns, advantages` and weights of one.  [T, E, ...] -> [T * E, ...]
 
-        `old` are the parameters of the distribution around which the trust region is.
+        `old` are the distribution parameters of the old policy, on which the trust region is centered.
         """
         parameters, normalizer = state["parameters"], state["normalizer"]
         old, values = self.policy.params_and_values(parameters, rollout["obs"], normalizer)

@@ -1,4 +1,4 @@
-"""V-MPO's network under its public import path; it lives with the other policies."""
+"""Public import path of V-MPO's network, which is defined in `minerva.networks.policies`."""
 
 from minerva.networks.policies import SquashedGaussianPolicy
 

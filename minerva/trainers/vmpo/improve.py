@@ -1,7 +1,7 @@
-"""Policy improvement: weigh the best rows (E-step), then move multipliers, policy and value (M-step).
+"""Policy improvement: weight the best rows (E-step), then update multipliers, policy and value (M-step).
 
-A dual variable is a tree, its unconstrained `parameter` and the optimiser's `moments`: the temperature of the E-step,
-and the multipliers of the trust region, one for each part of it.
+A dual variable is a tree with its unconstrained `parameter` and the optimiser's `moments`. The duals are the
+temperature of the E-step and the multipliers of the M-step, one for each trust region.
 """
 
 import torch
@@ -34,10 +34,10 @@ from minerva.trainers.vmpo.losses import (
 
 Rows = dict[str, Tensor]
 
-WEIGHED = ("advantages", "restarting_weights", "importance_weights")
-"""What the E-step sees of a batch."""
-ALPHAS = {"mean": "vmpo/alpha_mu", "std": "vmpo/alpha_sigma"}
-"""The metric of a trust region's multiplier."""
+E_STEP_FIELDS = ("advantages", "restarting_weights", "importance_weights")
+"""Fields of a batch that the E-step reads."""
+ALPHA_METRICS = {"mean": "vmpo/alpha_mu", "std": "vmpo/alpha_sigma"}
+"""The metric that reports each trust region's multiplier."""
 
 
 class PolicyImprovement:
@@ -54,7 +54,7 @@ class PolicyImprovement:
         self.of_value = policy.flat.mark(("value_encoder", "value_head"))
 
     def __call__(self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int) -> tuple[Tree, Rows]:
-        """Return the state after `updates` updates on one batch, replacing the old policy when its time has come."""
+        """Return the state after `updates` updates on one batch, and metrics; replace the old policy when due."""
         rows = self.standardized(batch)
         metrics: Rows = {}
         for steps in minibatch_indices(self.config, noise, updates):
@@ -68,21 +68,21 @@ class PolicyImprovement:
         return state, metrics
 
     def standardized(self, batch: Tree) -> Tree:
-        """Return the batch with advantages of zero mean and unit standard deviation, if the config wants that."""
+        """Return the batch with advantages normalised to zero mean and unit standard deviation, if so configured."""
         if not self.config.normalize_advantages:
             return batch
         advantages = normalize(self.ranks.all_gathered(batch["advantages"]), correction=0)
         return {**batch, "advantages": self.ranks.local_shard(advantages)}
 
     def e_step(self, state: Tree, batch: Tree, hyper: Rows) -> tuple[Tree, Rows, Rows]:
-        """Return the state with its temperature moved, the target of the M-step, and metrics."""
+        """Return the state with its temperature updated, the target of the M-step, and metrics."""
         moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.ranks)
         return {**state, "temperature": moved[0]}, *moved[1:]
 
     # --- M-step ---------------------------------------------------------------------------------------------
 
     def m_step(self, state: Tree, batch: Tree, target: Rows, hyper: Rows, *index: Tensor) -> tuple[Tree, Rows]:
-        """Return the state after one step on all rows, or on those of an index: multipliers, then policy and value."""
+        """Return the state after one step of multipliers, then policy and value, on all rows or `index`; metrics."""
         if index:
             batch, target = minibatch(batch, target, index[0], self.ranks)
         outputs, kl_metrics, gradient_of = outputs_and_gradient(
@@ -96,18 +96,18 @@ class PolicyImprovement:
         step = (self.optimizer, rates, hyper["max_grad_norm"], self.ranks)
         parameters, moments = stepped(state["parameters"], grads, state["moments"], *step)
         after = {"parameters": parameters, "moments": moments, "multipliers": multipliers}
-        moved = {ALPHAS[region]: alpha for region, alpha in zip(self._regions, alphas.unbind(), strict=True)}
+        moved = {ALPHA_METRICS[region]: alpha for region, alpha in zip(self._regions, alphas.unbind(), strict=True)}
         return {**state, **after}, {**metrics, "loss/alpha": alpha_loss, **kl_metrics, **moved}
 
     def outputs(self, parameters: Tensor, normalizer: Rows, batch: Tree, target: Rows) -> tuple[Tree, Rows]:
-        """Return distribution and value of each row and the trust region's KLs [K], and these as metrics."""
+        """Return distribution parameters and value of each row and the trust regions' KLs [K]; and KL metrics."""
         params, values = self.policy.params_and_values(parameters, batch["obs"], normalizer)
         of_rows = self.policy.distribution.kls(batch["old"], params)
         kls, metrics = trust_region_kls(of_rows, target["selected"], target["count"])
         return {"params": params, "values": values, "kls": kls}, metrics
 
     def loss(self, outputs: Tree, alphas: Tensor, batch: Tree, target: Rows) -> tuple[Tensor, Rows]:
-        """Return weighted likelihood, KL penalties and value loss; weights and multipliers are constants."""
+        """Return weighted NLL plus KL penalties plus value loss, and metrics; weights and multipliers are constants."""
         distribution = self.policy.distribution
         nll = weighted_nll(target["weights"], distribution.log_prob(outputs["params"], batch["actions_raw"]))
         costs = penalties(alphas, outputs["kls"])
@@ -116,16 +116,16 @@ class PolicyImprovement:
         # LaTeX: \mathcal{L} = \mathcal{L}_\pi + \mathcal{L}_V
         total = policy + value
         entropy = mean_over(distribution.entropy(outputs["params"]), target["selected"], target["count"])
-        paid = {
+        penalty_metrics = {
             f"loss/policy_kl_{region}_pen": cost for region, cost in zip(self._regions, costs.unbind(), strict=True)
         }
         losses = {"loss/total": total, "loss/value": value, "loss/policy": policy, "loss/policy_weighted_nll": nll}
-        return total, {**losses, **paid, "train/entropy": entropy}
+        return total, {**losses, **penalty_metrics, "train/entropy": entropy}
 
     def maybe_replace_old_policy(self, state: Tree, batch: Tree, target: Rows, hyper: Rows) -> tuple[Tree, Tree]:
         """Replace the old policy after `old_policy_period` updates or, with "kl", once a KL reaches its bound.
 
-        What the batch says of the old policy is then taken from the policy that is now old.
+        Return state and batch; the batch's `old` parameters are then those of the new old policy.
         """
         params = self.policy.params(state["parameters"], batch["obs"], state["normalizer"])
         age = state["old"]["age"] + 1
@@ -149,13 +149,13 @@ class PolicyImprovement:
 def e_step(
     temperature: Tree, batch: Rows, hyper: Rows, config: VMPOConfig, optimizer: Optimizer, ranks: Ranks = SINGLE
 ) -> tuple[Tree, Rows, Rows]:
-    """Return the temperature moved; the M-step's target, `weights`, `selected` [n] and their `count`; metrics.
+    """Return the updated temperature; the M-step's target, `weights`, `selected` [n] and their `count`; metrics.
 
-    Each rank weighs the rows of all, and keeps its own for the M-step. A temperature moved by gradient weighs the rows
-    with its value before the step; a solved one is the one that these very rows ask for, and weighs them.
+    Each rank weights the rows of all ranks, and keeps its shard of them for the M-step. With a gradient step the
+    weights use the temperature before the step; with a solved temperature they use the solution for these rows.
     """
     before = positive(temperature["parameter"])
-    rows = _selected({name: ranks.all_gathered(batch[name]) for name in WEIGHED}, before, config.topk_fraction)
+    rows = _selected({name: ranks.all_gathered(batch[name]) for name in E_STEP_FIELDS}, before, config.topk_fraction)
     if config.temperature == "solved":
         moved, dual_loss = temperature_solved(temperature, rows, hyper)
     else:
@@ -184,7 +184,7 @@ def e_step(
 
 
 def _selected(batch: Rows, temperature: Tensor, topk_fraction: float) -> Rows:
-    """Return what the E-step weighs, all [n]: if every row restarts an episode, every row counts with weight one."""
+    """Return the E-step's inputs and selection, all [n]. If every row restarts an episode, all get weight one."""
     given = batch["restarting_weights"]
     restarting = torch.where((given > 0).any(), given, torch.ones_like(given))
     k = selection_size(topk_fraction, restarting.shape[0])
@@ -202,7 +202,7 @@ def _selected(batch: Rows, temperature: Tensor, topk_fraction: float) -> Rows:
 
 
 def dual_loss(parameter: Tensor, rows: Rows, bound: Tensor) -> tuple[Tensor, Rows]:
-    """Return the temperature's loss as a function of its unconstrained parameter."""
+    """Return the temperature's loss as a function of its unconstrained parameter, and as a metric."""
     temperature = positive(parameter)
     score = scores(rows["advantages"], rows["restarting"], temperature)
     _, log_total = log_partition(score, rows["counted"], rows["importance"])
@@ -211,19 +211,19 @@ def dual_loss(parameter: Tensor, rows: Rows, bound: Tensor) -> tuple[Tensor, Row
 
 
 def e_step_kl(temperature: Tensor, rows: Rows) -> Tensor:
-    """Return the KL of the weights that this temperature gives."""
+    """Return the KL of the E-step's weights at this temperature."""
     score = scores(rows["advantages"], rows["restarting"], temperature)
     weights, log_total = log_partition(score, rows["counted"], rows["importance"])
     return weights_kl(weights, score, log_total, rows["counted"])
 
 
 def temperature_step(temperature: Tree, rows: Rows, hyper: Rows, optimizer: Optimizer) -> tuple[Tree, Tensor]:
-    """Return the temperature one gradient step on, and its loss before."""
+    """Return the temperature after one gradient step, and its loss before the step."""
     return _dual_step(dual_loss, temperature, rows, hyper["epsilon_eta"], hyper["temperature_lr"], optimizer)
 
 
 def temperature_solved(temperature: Tree, rows: Rows, hyper: Rows) -> tuple[Tree, Tensor]:
-    """Return the temperature at which the weights' KL meets its bound, the loss's minimum; and the loss before."""
+    """Return the temperature at which the weights' KL equals its bound (the loss's minimum), and the loss before."""
     before, _ = dual_loss(temperature["parameter"], rows, hyper["epsilon_eta"])
     solution = solved_temperature(lambda value: e_step_kl(value, rows), hyper["epsilon_eta"])
     return {**temperature, "parameter": inverse_positive(solution)}, before
@@ -235,7 +235,7 @@ def temperature_solved(temperature: Tree, rows: Rows, hyper: Rows) -> tuple[Tree
 def multiplier_step(
     multipliers: Tree, kls: Tensor, hyper: Rows, config: VMPOConfig, optimizer: Optimizer
 ) -> tuple[Tree, Tensor]:
-    """Return the multipliers [K] after a step by gradient or by a factor, and their loss before."""
+    """Return the multipliers [K] after a gradient or multiplicative step, and their loss before the step."""
     if config.alpha_update == "gradient":
         return _dual_step(alpha_loss, multipliers, kls, hyper["bounds"], hyper["alpha_lr"], optimizer)
     before, _ = alpha_loss(multipliers["parameter"], kls, hyper["bounds"])
@@ -244,20 +244,20 @@ def multiplier_step(
 
 
 def alpha_loss(parameter: Tensor, kls: Tensor, bounds: Tensor) -> tuple[Tensor, Rows]:
-    """Return the multipliers' loss as a function of their unconstrained parameters [K]."""
+    """Return the multipliers' loss as a function of their unconstrained parameters [K], and as a metric."""
     loss = multiplier_loss(positive(parameter), kls, bounds)
     return loss, {"loss": loss}
 
 
 def dual(parameter: Tensor, optimizer: Optimizer) -> Tree:
-    """Return a dual variable before its first step."""
+    """Return a dual variable with the initial moments of its optimiser."""
     return {"parameter": parameter, "moments": optimizer.initial_moments(parameter)}
 
 
 def _dual_step(
     loss: Loss, variable: Tree, given: Tensor | Rows, bound: Tensor, rate: Tensor, optimizer: Optimizer
 ) -> tuple[Tree, Tensor]:
-    """Return a dual variable one step on and its loss before: never clipped, and kept where softplus has a slope."""
+    """Return a dual variable after one unclipped gradient step, floored where softplus has a gradient; and its loss."""
     parameter, moments, before = descend(
         loss, variable["parameter"], variable["moments"], given, bound, optimizer=optimizer, learning_rate=rate
     )
@@ -268,10 +268,10 @@ def _dual_step(
 
 
 def minibatch(batch: Tree, target: Rows, index: Tensor, ranks: Ranks = SINGLE) -> tuple[Tree, Rows]:
-    """Return the rows of `index` [b] and their share of the E-step's target.
+    """Return the rows of `index` [b], and the M-step's target for them.
 
-    Over equal minibatches the likelihood's mean is that of the whole batch. The KLs are means over the selected
-    rows of the minibatch, or over all of them if none was selected.
+    The weights are scaled so that the NLL of the whole batch is the mean of those of equal minibatches. The KLs are
+    means over the minibatch's selected rows, or over all its rows if none was selected.
     """
     rows, size = batch["advantages"].shape[0], index.shape[0]
     # LaTeX: \psi'_t = \frac{n}{b} \psi_t
@@ -287,7 +287,7 @@ def minibatch(batch: Tree, target: Rows, index: Tensor, ranks: Ranks = SINGLE) -
 
 
 def minibatch_indices(config: VMPOConfig, noise: Rows, updates: int) -> list[list[tuple[Tensor, ...]]]:
-    """Return each update's steps of the M-step, each with the index of its rows, or without one: it takes them all."""
+    """Return the M-step's minibatches of each update as tuples of one index; empty tuples stand for all rows."""
     if not noise:
         return [[()] * config.m_steps] * updates
     each = [orders.unbind(-2) for orders in noise["orders"].unbind(-3)]

@@ -1,6 +1,6 @@
 """V-MPO's E-step and M-step (Song et al. 2019, section 4).
 
-Shapes: n rows of a batch, D action dimensions; every argument and result is [n] unless it says otherwise. A mask is
+Shapes: n rows of a batch, D action dimensions; every argument and result is [n] unless stated otherwise. A mask is
 1.0 in the rows it marks and 0.0 elsewhere.
 """
 
@@ -11,21 +11,24 @@ from torch import Tensor
 
 
 def selection_size(topk_fraction: float, rows: int) -> int:
-    """k: how many of the rows enter the E-step; 29 of 100 for 0.29, whose product is a little less in floats."""
+    """Return k, the number of rows that enter the E-step.
+
+    The small constant corrects rounding: 0.29 of 100 rows is 29, though the product is slightly less in floats.
+    """
     # LaTeX: k = \lfloor f n + 10^{-9} \rfloor
     k = int(topk_fraction * rows + 1e-9)
     return k
 
 
 def scores(advantages: Tensor, restarting: Tensor, temperature: Tensor) -> Tensor:
-    """What a row counts for, as a logarithm. `restarting` is 0 where an episode restarts."""
+    """Return the unnormalised log-weight of each row. `restarting` is 0 where an episode restarts."""
     # LaTeX: s_t = \frac{w_t^{restart} \hat{A}_t}{\eta}
     score = restarting * advantages / temperature
     return score
 
 
 def top_rows(score: Tensor, restarting: Tensor, k: int) -> Tensor:
-    """Mask of exactly the k highest scores, ties to the lower index; restarting rows are never selected."""
+    """Return the mask of exactly the k highest scores, ties to the lower index; restarting rows are never selected."""
     valid = restarting > 0
     ranked = torch.where(valid, score, -torch.inf)
     order = torch.sort(ranked, descending=True, stable=True).indices
@@ -35,9 +38,9 @@ def top_rows(score: Tensor, restarting: Tensor, k: int) -> Tensor:
 
 
 def log_partition(score: Tensor, counted: Tensor, importance: Tensor) -> tuple[Tensor, Tensor]:
-    """The E-step's weights and the logarithm of the sum they were divided by.  [n], []
+    """Return the E-step's weights psi (eq. 3) and the log of their normalising constant.  -> [n], []
 
-    `counted` is the selection times the restarting weights. The largest score is taken out of the exponent, so that
+    `counted` is the selection times the restarting weights. The largest score is subtracted in the exponent, so that
     no temperature makes it overflow.
     """
     # LaTeX: s_{max} = \max_{t \in S} s_t
@@ -55,24 +58,24 @@ def log_partition(score: Tensor, counted: Tensor, importance: Tensor) -> tuple[T
 
 
 def temperature_loss(temperature: Tensor, log_total: Tensor, counted: Tensor, bound: Tensor) -> Tensor:
-    """The dual whose minimum is the temperature that keeps the E-step inside its bound.  []"""
+    """Return the temperature's dual loss (eq. 4): at its minimum the E-step's KL equals its bound.  -> []"""
     # LaTeX: \mathcal{L}_\eta = \eta (\epsilon_\eta + \log\bar{Z} - \log \sum_t \bar{w}_t)
     loss = temperature * (bound + log_total - torch.log(counted.sum()))
     return loss
 
 
 def weights_kl(weights: Tensor, score: Tensor, log_total: Tensor, counted: Tensor) -> Tensor:
-    """KL of the weights to the selected rows as they were drawn: the dual's derivative is the bound minus this.  []"""
+    """Return the KL of the weights from the unweighted selected rows; the dual's derivative is bound - KL.  -> []"""
     # LaTeX: D_\psi = \sum_t \psi_t s_t - \log\bar{Z} + \log \sum_t \bar{w}_t
     kl = (weights * score).sum() - log_total + torch.log(counted.sum())
     return kl
 
 
 def centered(weights: Tensor, restarting: Tensor, importance: Tensor) -> Tensor:
-    """The weights less what each row would weigh if no advantage told them apart, so that they add up to zero.
+    """Return the weights minus those that rows would have without advantages, so that they sum to zero.
 
-    A policy already is the likeliest to take its own actions: the gradient of their unweighted likelihood is zero in
-    expectation, and a sample of it nothing but noise.
+    The unweighted log-likelihood of a policy's own actions has a gradient of zero in expectation; its sampled gradient
+    is pure noise, which this removes.
     """
     # LaTeX: m^0_t = w_t^{restart} w_t^{imp}
     mass = restarting * importance
@@ -85,24 +88,24 @@ def centered(weights: Tensor, restarting: Tensor, importance: Tensor) -> Tensor:
 
 
 def weighted_nll(weights: Tensor, log_prob: Tensor) -> Tensor:
-    """A sum, not a mean: the weights already add up to one.  []"""
+    """Return the weighted negative log-likelihood (eq. 3): a sum, because the weights already sum to one.  -> []"""
     # LaTeX: \mathcal{L}_\pi^{NLL} = -\sum_t \psi_t \log\pi_\theta(a_t|s_t)
     loss = -(weights * log_prob).sum()
     return loss
 
 
 def mean_over(rows: Tensor, selected: Tensor, count: Tensor) -> Tensor:
-    """Mean over the selected rows, of which there are `count`; the others may hold anything.  []"""
+    """Return the mean over the `count` selected rows; the other rows may hold any value, also NaN.  -> []"""
     # LaTeX: \bar{x} = \mathbb{E}_{t \in S}[x_t]
     mean = torch.where(selected > 0, rows, 0.0).sum() / count
     return mean
 
 
 def trust_region_kls(kls: dict[str, Tensor], selected: Tensor, count: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """KL(old || new) of each trust region over the selected rows, which is bounded; as metrics also over all.  [K]
+    """Return KL(old || new) of each trust region over the selected rows [K], and as metrics also over all rows.
 
-    `kls` are those of each row and dimension, [n, D] by trust region: D_mu by the mean, D_sigma by the standard
-    deviation.
+    `kls` holds the KL of each row and dimension [n, D] by trust region: D_mu due to the mean, D_sigma due to the
+    standard deviation. The bounds apply to the KLs over the selected rows.
     """
     metrics: dict[str, Tensor] = {}
     for region, kl in kls.items():
@@ -115,16 +118,16 @@ def trust_region_kls(kls: dict[str, Tensor], selected: Tensor, count: Tensor) ->
 
 
 def policy_loss(nll: Tensor, costs: Tensor) -> Tensor:
-    """The policy's loss: likelihood and what the constraints cost.  [], [K] -> []"""
+    """Return the policy's loss: weighted NLL plus KL penalties.  [], [K] -> []"""
     # LaTeX: \mathcal{L}_\pi = \mathcal{L}_\pi^{NLL} + \sum_j P_j
     loss = sum(costs.unbind(), nll)
     return loss
 
 
-# --- what an update learned from --------------------------------------------------------------------------------
+# --- statistics -------------------------------------------------------------------------------------------------
 
 
 def mean_std_metrics(columns: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Mean and biased standard deviation of each column, as metrics.  [] each"""
+    """Return mean and biased standard deviation of each column as metrics.  -> [] each"""
     means = {f"{name}_mean": rows.mean() for name, rows in columns.items()}
     return {**means, **{f"{name}_std": rows.std(correction=0) for name, rows in columns.items()}}

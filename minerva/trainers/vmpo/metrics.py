@@ -1,4 +1,4 @@
-"""V-MPO's metrics, each declared once, and what can go wrong with its constraints without any loss showing it."""
+"""V-MPO's metrics, each declared once, and its health rules, which detect failures that no loss shows."""
 
 import math
 from collections.abc import Mapping
@@ -19,12 +19,13 @@ from minerva.metrics import (
 )
 from minerva.trainers.vmpo.config import VMPOConfig
 
-UNMOVED = 0.02
-"""A multiplier starts at 1; this near to it after a window of reports, it has not moved."""
-FAR = 10.0
-"""A KL grows from 0 over an update's passes and its multiplier balances them all: the last may be well over."""
-GAUSSIAN = 0.5 * (1 + math.log(2 * math.pi))
-"""Entropy of a standard Gaussian."""
+UNMOVED_TOLERANCE = 0.02
+"""Multipliers start at 1; one that is still this close to 1 after a window of reports counts as unmoved."""
+LARGE_KL_RATIO = 10.0
+"""KL over bound that is too large. It may exceed 1: a KL grows from 0 over an update's passes, its multiplier balances
+their average, and the metric reports the last."""
+STANDARD_ENTROPY = 0.5 * (1 + math.log(2 * math.pi))
+"""Entropy of a standard Gaussian, per dimension."""
 
 TRUST_REGION = (
     Metric(
@@ -33,7 +34,7 @@ TRUST_REGION = (
         label="mean KL/bound",
         chart="KLs over their bounds",
         panels=(MEAN_KL,),
-        healthy=(0.0, FAR),
+        healthy=(0.0, LARGE_KL_RATIO),
     ),
     Metric(
         "health/kl_std",
@@ -41,7 +42,7 @@ TRUST_REGION = (
         label="std KL/bound",
         chart="KLs over their bounds",
         panels=(STD_KL,),
-        healthy=(0.0, FAR),
+        healthy=(0.0, LARGE_KL_RATIO),
     ),
     Metric("vmpo/alpha_mu", "Multiplier of the mean's KL.", chart="multipliers", panels=(MEAN_MULTIPLIER,)),
     Metric(
@@ -55,7 +56,7 @@ TRUST_REGION = (
     Metric("kl/mean_sel", "KL of the mean from the old policy, over the selected rows."),
     Metric("kl/std_sel", "KL of the standard deviation from the old policy, over the selected rows."),
 )
-"""The M-step: how far the policy moves, and what that costs."""
+"""The M-step: how far the policy moves, and its multipliers."""
 
 SAMPLES = (
     Metric(
@@ -67,7 +68,7 @@ SAMPLES = (
     ),
     Metric(
         "vmpo/ess",
-        "How many rows the weights rest on: one over the sum of their squares.",
+        "Effective sample size of the weights, in rows: one over the sum of their squares.",
         label="effective rows",
         chart="effective rows",
         panels=(EFFECTIVE_SAMPLES,),
@@ -76,7 +77,7 @@ SAMPLES = (
         advice="V-MPO's policy rests on {vmpo/ess:.2g} rows a rollout: lower epsilon_eta, or raise topk_fraction or "
         "rollout_steps.",
     ),
-    Metric("vmpo/epsilon_eta", "Bound of the E-step."),
+    Metric("vmpo/epsilon_eta", "Bound on the E-step's KL."),
     Metric("vmpo/adv_std_over_temperature", "Standard deviation of the advantages over the temperature."),
     Metric("vmpo/selected_frac", "Share of rows that enter the E-step."),
     Metric("vmpo/threshold", "Lowest score among the selected rows."),
@@ -85,7 +86,7 @@ SAMPLES = (
     Metric("adv/raw_mean", "Mean of the advantages before they are normalised."),
     Metric("adv/raw_std", "Standard deviation of the advantages before they are normalised."),
 )
-"""The E-step: what the rows are worth, and how they are weighed."""
+"""The E-step: advantages of the rows, and their weights."""
 
 POLICY = (
     Metric(
@@ -94,8 +95,8 @@ POLICY = (
         chart="entropy",
         panels=(ENTROPY,),
     ),
-    Metric("train/mean_abs_action", "Mean size of the deterministic action."),
-    Metric("train/param_delta", "Length of the change in parameters."),
+    Metric("train/mean_abs_action", "Mean absolute value of the deterministic action."),
+    Metric("train/param_delta", "Norm of the change in parameters."),
     LEARNING_RATE,
 )
 VALUE = (
@@ -107,8 +108,8 @@ VALUE = (
     ),
     Metric("value/pred_mean", "Mean of the values."),
     Metric("value/pred_std", "Standard deviation of the values."),
-    Metric("returns/raw_mean", "Mean of the returns that the value network learns."),
-    Metric("returns/raw_std", "Standard deviation of the returns that the value network learns."),
+    Metric("returns/raw_mean", "Mean of the returns that the value network is fitted to."),
+    Metric("returns/raw_std", "Standard deviation of the returns that the value network is fitted to."),
 )
 LOSSES = (
     Metric("loss/total", "Loss of policy and value together."),
@@ -125,36 +126,36 @@ METRICS = (*TRUST_REGION, *SAMPLES, *POLICY, *VALUE, *LOSSES)
 
 
 def rules(config: VMPOConfig, act_dim: int) -> list[Rule]:
-    """Return the signs of ill health under this config."""
+    """Return the health rules for this config."""
     mean = ("mean", "health/kl_mean", "vmpo/alpha_mu", "epsilon_mu")
     std = ("std", "health/kl_std", "vmpo/alpha_sigma", "epsilon_sigma")
     return [
-        _idle(),
-        *(_unmoved(config, *names) for names in (mean, std)),
-        *(_over_bound(config, *names) for names in (mean, std)),
-        _temperature(config),
+        _idle_rule(),
+        *(_unmoved_rule(config, *names) for names in (mean, std)),
+        *(_over_bound_rule(config, *names) for names in (mean, std)),
+        _temperature_rule(config),
         *range_rules(METRICS),
         Rule(
             "collapsed std",
-            lambda seen: seen["train/entropy"] / act_dim - GAUSSIAN < math.log(1e-3),
+            lambda seen: seen["train/entropy"] / act_dim - STANDARD_ENTROPY < math.log(1e-3),
             "V-MPO's standard deviation has collapsed: lower epsilon_sigma (published: 5e-6 to 5e-5).",
         ),
     ]
 
 
-def _idle() -> Rule:
+def _idle_rule() -> Rule:
     return Rule(
         "idle trust region",
         lambda seen: seen["kl/mean_sel"] < 1e-9 and seen["kl/std_sel"] < 1e-9,
-        "V-MPO's trust region does nothing, for each update sets out from the old policy itself: set m_steps or "
+        "V-MPO's trust region has no effect, because each update starts from the old policy itself: set m_steps or "
         'updates_per_rollout above 1, minibatch_size, or old_policy to "updates" or "kl".',
     )
 
 
-def _unmoved(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
+def _unmoved_rule(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
     def broken(seen: Mapping[str, float]) -> bool:
         off = not 0.5 <= seen[kl] <= 2
-        return config.alpha_update == "gradient" and abs(seen[alpha] - 1) < UNMOVED and off
+        return config.alpha_update == "gradient" and abs(seen[alpha] - 1) < UNMOVED_TOLERANCE and off
 
     return Rule(
         f"unmoved {name} multiplier",
@@ -164,21 +165,21 @@ def _unmoved(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -
     )
 
 
-def _over_bound(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
+def _over_bound_rule(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon: str) -> Rule:
     change = 'set alpha_update to "multiplicative", ' if config.alpha_update == "gradient" else ""
     return Rule(
         f"{name} over its bound",
-        lambda seen: seen[kl] > FAR,
+        lambda seen: seen[kl] > LARGE_KL_RATIO,
         f"V-MPO's {name} moves by a KL of {{{kl}:.2g}} times its bound {epsilon}, with {alpha} at "
         f"{{{alpha}:.2g}}: {change}raise alpha_lr from {config.alpha_lr:g}, or lower policy_lr or m_steps.",
     )
 
 
-def _temperature(config: VMPOConfig) -> Rule:
+def _temperature_rule(config: VMPOConfig) -> Rule:
     rows = config.num_envs * config.rollout_steps
 
     def broken(seen: Mapping[str, float]) -> bool:
-        # Half the logarithm of how many rows count for one: the weights' KL to second order.
+        # To second order the weights' KL is half the log of selected rows over effective rows.
         kl = 0.5 * math.log(max(seen["vmpo/selected_frac"] * rows / seen["vmpo/ess"], 1.0))
         return config.temperature == "gradient" and not 0.2 <= kl / config.epsilon_eta <= 5
 

@@ -10,7 +10,7 @@ from minerva.trainers.vmpo.metrics import rules
 
 
 class VMPOTrainer(OnPolicyTrainer):
-    """Trains V-MPO on an environment given by id, as a function that makes one, or as an instance.
+    """Trains V-MPO on an environment, given by its id, as a factory function, or as an instance.
 
     >>> trainer = VMPOTrainer("Pendulum-v1", seed=0, device="cpu", num_envs=8, rollout_steps=128)
     >>> trainer.train(100_000, out_dir="runs/pendulum")
@@ -23,5 +23,5 @@ class VMPOTrainer(OnPolicyTrainer):
     config: VMPOConfig
 
     def rules(self) -> Iterable[Rule]:
-        """Return the signs of ill health of V-MPO."""
+        """Return the health rules of V-MPO."""
         return rules(self.config, self.envs.action.size)
