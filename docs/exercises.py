@@ -1,7 +1,7 @@
-"""Runs every line that carries a formula, with small data, for `mathdoc check`.
+"""Run every line that carries a formula on small data, for `mathdoc check`.
 
-Sizes differ pairwise, so that no exchanged axis can go unnoticed, and values reach both sides of every clip, minimum,
-maximum and set. Each line runs in float64 and in float32, with several seeds.
+Sizes differ pairwise, so that swapped axes are detected, and values reach both sides of every clip, minimum, maximum
+and set. Each line runs in float64 and in float32, with several seeds.
 """
 
 import math
@@ -27,7 +27,7 @@ Normal = Callable[..., Tensor]
 
 
 def run(dtype: str, seed: int) -> None:
-    """All lines once or more, in one precision."""
+    """Run every line at least once, in one precision."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     source = torch.Generator().manual_seed(seed)
@@ -188,7 +188,9 @@ def _ppo(normal: Normal) -> None:
     returns.value_loss(normal(ROWS), normal(ROWS))
     old_values = normal(ROWS)
     row = torch.arange(ROWS)
-    change = torch.where(row % 2 > 0, 0.5, 0.1) * torch.where(row % 4 > 1, 1.0, -1.0)  # no kink near any row
+    change = torch.where(row % 2 > 0, 0.5, 0.1) * torch.where(
+        row % 4 > 1, 1.0, -1.0
+    )  # no row is near a kink of the loss
     targets = old_values + torch.where(row % 3 > 0, 2.0, -2.0) + 0.1 * normal(ROWS)
     ppo.clipped_value_loss(old_values + change, old_values, targets, clip_ratio)
     ppo.approximate_kl(ratio, ratio_log)
@@ -222,13 +224,13 @@ def _mpo_agents(normal: Normal, seed: int) -> None:
         batch = {name: normal(BATCH, steps, size) for name, size in flat.items()}
         batch["dones"] = (normal(BATCH, steps, 1) > 1).to(batch["obs"].dtype)
         if steps == 1:
-            batch = {name: values.squeeze(1) for name, values in batch.items() if name not in _SEQUENCES}
+            batch = {name: values.squeeze(1) for name, values in batch.items() if name not in _SEQUENCE_FIELDS}
         agent.update(batch)
         agent.update(batch)
         agent.sample_uniform((BATCH,))
 
 
-_SEQUENCES = ("actions_raw", "behaviour_logp")
+_SEQUENCE_FIELDS = ("actions_raw", "behaviour_logp")
 
 
 def _vmpo_agents(normal: Normal, seed: int) -> None:
@@ -241,7 +243,7 @@ def _vmpo_agents(normal: Normal, seed: int) -> None:
 
 
 def _weighted_rows(normal: Normal) -> dict[str, Tensor]:
-    """A batch in which some rows restart an episode and others count for half."""
+    """Return a batch in which some rows restart an episode and others have weight one half."""
     restarting = torch.ones(ROWS)
     restarting[::4], restarting[1::4] = 0.0, 0.5
     rows = {"obs": OBS, "actions_raw": ACT, "old_means": ACT, "old_log_stds": ACT, "returns": 1, "advantages": 1}

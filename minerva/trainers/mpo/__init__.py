@@ -6,7 +6,8 @@
   `losses.temperature_loss`.
 - M-step, weighted likelihood under a KL constraint (eq. 12): `losses.weighted_nll`, one term each for mean and
   standard deviation; `formulas/trust_region.py`, `penalties` and `multiplier_loss`; `formulas/gaussian.py`,
-  `gaussian_kl_mean` and `gaussian_kl_std`. All together: `improve.PolicyImprovement.policy_loss` and `dual_loss`.
+  `gaussian_kl_mean` and `gaussian_kl_std`. All together: `improve.PolicyImprovement.policy_loss`
+  and `improve.PolicyImprovement.dual_loss`.
 - Policy evaluation (eq. 13): `losses.critic_loss`; Retrace (Munos et al. 2016, eq. 4): `formulas/returns.py`,
   `retrace`; targets: `evaluate.PolicyEvaluation.targets`.
 - Penalty on actions out of bounds (Abdolmaleki et al. 2020): `losses.out_of_bounds_scores`.
