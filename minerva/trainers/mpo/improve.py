@@ -107,8 +107,8 @@ class PolicyImprovement:
         for _ in range(self.m_steps):
             after, policy_metrics = self.m_step(after, samples, multipliers, hyper)
         # LaTeX: \Delta_\theta = \sqrt{\sum_k (\theta_k - \theta'_k)^2}
-        moved = torch.sqrt(((after["policy"] - state["policy"]) ** 2).sum())
-        return after, {**metrics, **dual_metrics, **policy_metrics, "train/param_delta": moved}
+        change = torch.sqrt(((after["policy"] - state["policy"]) ** 2).sum())
+        return after, {**metrics, **dual_metrics, **policy_metrics, "train/param_delta": change}
 
     def duals(self, parameters: Tensor, solved: Temperatures | None) -> Duals:
         """Return the positive dual variables from the unconstrained parameters, or with the `solved` temperatures."""
@@ -175,9 +175,9 @@ class PolicyImprovement:
             ranks=self.ranks,
         )
         after = {**state, "duals": floored(duals), "moments": {**state["moments"], "duals": moments}}
-        moved = self.duals(after["duals"], solved)
-        alphas = {f"alpha_{region}": alpha.mean() for region, alpha in moved.multipliers.items()}
-        return after, {**metrics, "eta": moved.temperatures.of_values, "lambda": alphas["alpha_mean"], **alphas}
+        updated = self.duals(after["duals"], solved)
+        alphas = {f"alpha_{region}": alpha.mean() for region, alpha in updated.multipliers.items()}
+        return after, {**metrics, "eta": updated.temperatures.of_values, "lambda": alphas["alpha_mean"], **alphas}
 
     def dual_loss(
         self, parameters: Tensor, samples: Tree, kls: Rows, solved: Temperatures | None, hyper: Rows

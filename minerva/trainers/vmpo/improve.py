@@ -76,8 +76,9 @@ class PolicyImprovement:
 
     def e_step(self, state: Tree, batch: Tree, hyper: Rows) -> tuple[Tree, Rows, Rows]:
         """Return the state with its temperature updated, the target of the M-step, and metrics."""
-        moved = e_step(state["temperature"], batch, hyper, self.config, self.optimizer, self.ranks)
-        return {**state, "temperature": moved[0]}, *moved[1:]
+        options = (self.config, self.optimizer, self.ranks)
+        temperature, target, metrics = e_step(state["temperature"], batch, hyper, *options)
+        return {**state, "temperature": temperature}, target, metrics
 
     # --- M-step ---------------------------------------------------------------------------------------------
 
@@ -96,8 +97,10 @@ class PolicyImprovement:
         step = (self.optimizer, rates, hyper["max_grad_norm"], self.ranks)
         parameters, moments = stepped(state["parameters"], grads, state["moments"], *step)
         after = {"parameters": parameters, "moments": moments, "multipliers": multipliers}
-        moved = {ALPHA_METRICS[region]: alpha for region, alpha in zip(self._regions, alphas.unbind(), strict=True)}
-        return {**state, **after}, {**metrics, "loss/alpha": alpha_loss, **kl_metrics, **moved}
+        alpha_metrics = {
+            ALPHA_METRICS[region]: alpha for region, alpha in zip(self._regions, alphas.unbind(), strict=True)
+        }
+        return {**state, **after}, {**metrics, "loss/alpha": alpha_loss, **kl_metrics, **alpha_metrics}
 
     def outputs(self, parameters: Tensor, normalizer: Rows, batch: Tree, target: Rows) -> tuple[Tree, Rows]:
         """Return distribution parameters and value of each row and the trust regions' KLs [K]; and KL metrics."""
@@ -157,10 +160,10 @@ def e_step(
     before = positive(temperature["parameter"])
     rows = _selected({name: ranks.all_gathered(batch[name]) for name in E_STEP_FIELDS}, before, config.topk_fraction)
     if config.temperature == "solved":
-        moved, dual_loss = temperature_solved(temperature, rows, hyper)
+        updated, dual_loss = temperature_solved(temperature, rows, hyper)
     else:
-        moved, dual_loss = temperature_step(temperature, rows, hyper, optimizer)
-    after = positive(moved["parameter"])
+        updated, dual_loss = temperature_step(temperature, rows, hyper, optimizer)
+    after = positive(updated["parameter"])
     score = scores(rows["advantages"], rows["restarting"], after if config.temperature == "solved" else before)
     weights, _ = log_partition(score, rows["counted"], rows["importance"])
     # LaTeX: \tau = \min_{t \in S} s_t
@@ -180,7 +183,7 @@ def e_step(
         weights = centered(weights, rows["restarting"], rows["importance"])
     selected = ranks.local_shard(rows["selected"])
     target = {"weights": ranks.scaled_local_shard(weights), "selected": selected, "count": ranks.mean(selected.sum())}
-    return moved, target, metrics
+    return updated, target, metrics
 
 
 def _selected(batch: Rows, temperature: Tensor, topk_fraction: float) -> Rows:
