@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute import tree
-from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled, options_for
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, CompileMode, compiled, options_for
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
@@ -159,7 +159,7 @@ class Stack:
 
     def _as_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
         """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""
-        if self.updates * self.agents[0].calls("acted") < PAYS_FROM:
+        if self.updates * self.agents[0].calls("acted") < MIN_CALLS_TO_COMPILE:
             return []
         inputs = zip(obs, noise, strict=True) if self.many else [(obs, noise)]
         try:
