@@ -246,7 +246,7 @@ class OffPolicyAgent(Agent):
         return 1
 
     def action_fields(self, action: Field) -> dict[str, Field]:
-        """Return the outputs of `acted` that the replay stores beside `actions_executed`; `action` is an action's field."""
+        """Return the outputs of `acted` that the replay stores beside `actions_executed`; `action` is their field."""
         return {}
 
     @abstractmethod
