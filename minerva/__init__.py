@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from minerva.trainers.registry import class_homes
 from minerva.version import __version__ as __version__
 
-if TYPE_CHECKING:  # for editors and type checkers alone: an algorithm that is not listed here works, its names are Any
+if (
+    TYPE_CHECKING
+):  # for editors and type checkers only: an algorithm that is not listed here works, with names of type Any
     from minerva.api import evaluate as evaluate
     from minerva.api import train as train
     from minerva.api import train_seeds as train_seeds
@@ -28,7 +30,7 @@ if TYPE_CHECKING:  # for editors and type checkers alone: an algorithm that is n
     from minerva.trainers.vmpo.config import VMPOConfig as VMPOConfig
     from minerva.trainers.vmpo.trainer import VMPOTrainer as VMPOTrainer
 
-# Imported when first used: acting with a trained policy needs no simulator, and `import minerva` no torch.
+# Imported on first use: acting with a trained policy needs no simulator, and `import minerva` needs no torch.
 _HOMES = {
     "train": "minerva.api",
     "train_seeds": "minerva.api",

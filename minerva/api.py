@@ -1,4 +1,4 @@
-"""Training and evaluating in one call, as the command line does it."""
+"""Train and evaluate in one call, as the command line does."""
 
 import logging
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ def train(
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Result:
-    """Train with the environment's preset; `hyperparameters` override it.
+    """Train an algorithm on an environment, with its preset; `hyperparameters` override the preset.
 
-    The run gets a new folder in `out_dir`, or is written to `run_dir` itself. `settings` are fields of RunSettings.
+    The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
@@ -67,10 +67,10 @@ def train_seeds(
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> list[Result]:
-    """`train` for several seeds at once: their agents learn in one batched call, each as it would alone.
+    """Train several seeds together: their agents learn in one batched call, each as it would alone.
 
-    Every seed gets a folder of its own, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a
-    list with a value for each seed.
+    Every seed gets its own folder, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a list with
+    one value per seed.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
@@ -82,7 +82,7 @@ def train_seeds(
 def tuned(
     algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """The budget, and the preset's values under the given ones."""
+    """Return the number of training steps, and the preset's values updated with `hyperparameters`."""
     values = preset_for(algo, env_name(env), preset).values
     budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
     tuned = {name: value for name, value in values.items() if name != "total_steps"}
@@ -90,7 +90,7 @@ def tuned(
 
 
 def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:
-    """A config for each of `count` seeds; numbers given as a list are one for each."""
+    """Return one config per seed; a number given as a list has one value per seed."""
     kind = config_class(algo)
     listed = {
         name: value
@@ -115,7 +115,7 @@ def make_population(
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
 ) -> Population:
-    """Trainers for all seeds, to be trained together."""
+    """Return a population with one trainer per seed, to be trained together."""
     trainers = []
     for seed, config in zip(seeds, configs, strict=True):
         envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))
@@ -126,7 +126,7 @@ def make_population(
 
 
 def seed_folders(algo: str, env: str, seeds: Sequence[int], out_dir: Path, run_dir: Path | None) -> list[Path]:
-    """A run's folder for each seed; a seed that occurs again is numbered."""
+    """Return one run folder per seed; repeated seeds get a number appended."""
     folders = []
     for n, seed in enumerate(seeds):
         times = list(seeds[:n]).count(seed)
@@ -146,7 +146,7 @@ def make_trainer(
     engine: EngineName | Engine | Collector = "auto",
     ranks: Ranks = SINGLE,
 ) -> Any:
-    """A trainer from a whole config object, in one of the `ranks` that learn as one."""
+    """Return a trainer with this config, on one of the data-parallel `ranks`."""
     trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, config=config)
     if init_from is not None:
         trainer.init_from(init_from)
@@ -162,9 +162,9 @@ def evaluate(
     seed: int | None = None,
     engine: EngineName | None = None,
 ) -> Evaluation:
-    """Evaluate the policy of a run or checkpoint. Environments that are not known by id have to be given as `env`.
+    """Evaluate the policy of a run or checkpoint. Give `env` if the environment is not registered under an id.
 
-    `engine` None is the one it was trained with, or gymnasium where that is EnvPool and cannot be had.
+    The default engine is the one it was trained with, or gymnasium if that one is unavailable.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")

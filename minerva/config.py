@@ -1,7 +1,7 @@
-"""What all config classes share: checked types and ranges, roles, and messages that name the fix.
+"""Base of all configs: checked types and ranges, roles of fields, and error messages that name the fix.
 
-A field's range and its roles stand beside its type, `Annotated[float, Within("(0, 1]"), TENSOR]`, so that the check,
-the error message, the documentation and the code that asks for a role read the same text.
+A field's range and its roles are part of its type, `Annotated[float, Within("(0, 1]"), TENSOR]`: the check, the error
+message, the documentation and the code that looks up a role all read them there.
 """
 
 import dataclasses
@@ -38,23 +38,23 @@ FINITE = Within("(-inf, inf)")
 
 @dataclass(frozen=True)
 class Role:
-    """What a field is for, beside what its value may be."""
+    """A field's use, which an annotation states beside its range."""
 
     name: str
 
 
 TENSOR = Role("tensor")
-"""An input of the update as a tensor: agents that are trained together may differ in it."""
+"""The field is passed to the update as a tensor: agents that are trained together may differ in it."""
 LOOP = Role("loop")
-"""A setting of the trainer's loop, which means nothing to an agent made by hand."""
+"""The field is a setting of the trainer's loop: an agent without a trainer does not accept it."""
 DIVIDED = Role("divided")
-"""Split evenly across the ranks that learn as one: a config holds the number of all."""
+"""The field is split evenly across data-parallel ranks: a config holds the value of all ranks together."""
 
 LayerSizes = tuple[int, ...]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A closing sentence that offers the most similar known names, or lists them all if none is near."""
+    """Return a sentence that suggests the most similar known names, or lists all if none is similar."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
@@ -62,7 +62,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Config:
-    """Base of the algorithms' configs. Every value is checked when the object is made."""
+    """Base of the algorithms' configs. Every value is checked on construction."""
 
     def __post_init__(self) -> None:
         for field, annotation in self.annotations().items():
@@ -71,15 +71,15 @@ class Config:
 
     @classmethod
     def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return whose published figures such settings are compared with, the closest first; none: the algorithm's."""
+        """Return whose published results such settings are compared with, the closest first; empty: the algorithm's."""
         return ()
 
     def check(self) -> None:
-        """Rules between fields; an algorithm overrides this."""
+        """Raise ConfigError if fields contradict each other; algorithms override this."""
 
     @classmethod
     def annotations(cls) -> dict[str, Any]:
-        """Each field's full type, with its range."""
+        """Return each field's annotation, with its range and roles."""
         hints = typing.get_type_hints(cls, include_extras=True)
         return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
@@ -91,19 +91,19 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A config with these values; an unknown name is refused with the nearest known one."""
+        """Return a config with these values; raise ConfigError, with the nearest names, for an unknown name."""
         cls.refuse_unknown(values)
         return cls(**values)
 
     @classmethod
     def refuse_unknown(cls, names: Iterable[str]) -> None:
-        """A ConfigError for the first name that is not a field."""
+        """Raise ConfigError, with the nearest names, for the first name that is not a field."""
         for name in names:
             if name not in cls.annotations():
                 raise ConfigError(f"{name} is not a setting of {cls.__name__}. {nearest(name, cls.annotations())}")
 
     def share(self, processes: int) -> Self:
-        """Return the config of one of so many ranks."""
+        """Return the config of one of `processes` data-parallel ranks, with its share of the divided fields."""
         if processes == 1:
             return self
         divided = self.fields_with(DIVIDED)
@@ -116,13 +116,16 @@ class Config:
         return dataclasses.replace(self, **{name: getattr(self, name) // processes for name in divided})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they are written to config.yaml."""
+        """Return plain values, as written to config.yaml."""
         values = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def checked(name: str, value: Any, annotation: Any) -> Any:
-    """`value` in the type and the range that `annotation` asks for, or a ConfigError. Infinity has to be asked for."""
+    """Return `value` in the type of `annotation`; raise ConfigError if it has another type or is out of range.
+
+    Without a range it must be finite.
+    """
     wanted, *limits = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     value = _typed(name, value, wanted)
     for limit in [limit for limit in limits if isinstance(limit, Within)] or [FINITE]:

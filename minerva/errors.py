@@ -1,12 +1,12 @@
-"""The errors a user can mend. Each message says what is wrong and how to put it right."""
+"""Errors that a user can fix. Each message says what is wrong and how to fix it."""
 
 
 class MinervaError(Exception):
-    """Base of every error that is the input's fault rather than Minerva's."""
+    """Base of all errors that are caused by the input rather than by Minerva."""
 
 
 class ConfigError(MinervaError, ValueError):
-    """A hyperparameter or option that cannot be used."""
+    """An invalid hyperparameter or option."""
 
 
 class EnvError(MinervaError, ValueError):
@@ -14,16 +14,16 @@ class EnvError(MinervaError, ValueError):
 
 
 class CheckpointError(MinervaError, ValueError):
-    """A checkpoint that is damaged, foreign, or made for something else."""
+    """A checkpoint that is damaged, not Minerva's, or made for another config or environment."""
 
 
 class RunError(MinervaError, RuntimeError):
-    """A run folder that cannot be written to or continued."""
+    """A run folder that cannot be written to or resumed."""
 
 
 class TrainingError(MinervaError, RuntimeError):
-    """Training that began well and cannot go on: a loss that is no number any more, a full disk."""
+    """Training that started and cannot continue: a non-finite loss, a full disk."""
 
 
 class EnvStepError(EnvError, TrainingError):
-    """An environment that raised, or broke a rule, while it was stepped."""
+    """An environment that raised, or violated its spec, while it was stepped."""

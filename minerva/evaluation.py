@@ -1,4 +1,4 @@
-"""How good a policy is: deterministic episodes from fixed seeds, in environments of their own."""
+"""Evaluate a policy: deterministic episodes from fixed seeds, in separate environments."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Act = Callable[[Tensor], Tensor]
 """Observations [E, O] -> actions [E, D] in [-1, 1], on the same device."""
 
 Interrupted = Callable[[], bool]
-"""Whether somebody wants the evaluation to be broken off."""
+"""Whether the evaluation should stop."""
 
 FIRST_SEED = 10_000
 AT_ONCE = 20
@@ -26,12 +26,12 @@ LONGEST_EPISODE = 20_000
 
 
 class EvaluationInterruptedError(Exception):
-    """Raised inside an evaluation that somebody wants to be broken off."""
+    """Raised when an evaluation is interrupted."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns and lengths of the episodes, in the order of their seeds."""
+    """Returns and lengths of evaluation episodes, in the order of their seeds."""
 
     returns: list[float]
     lengths: list[int]
@@ -42,7 +42,7 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     def metrics(self) -> dict[str, float]:
-        """As they are logged."""
+        """Return the statistics that are logged."""
         return {
             "eval/return_mean": self.mean,
             "eval/return_std": float(np.std(self.returns)),
@@ -54,10 +54,9 @@ class Evaluation:
 
 
 class Evaluator:
-    """Runs the same episodes each time it is called. Its environments are made once and kept.
+    """Runs the same episodes at each call, in environments that are made once.
 
-    Episode i starts from seed `seed + 10_000 + i`. Nothing is shared with training: not an environment, not a
-    random generator.
+    Episode i starts from seed `seed + 10_000 + i`. Training shares neither environments nor random generators with it.
     """
 
     def __init__(self, env: EnvLike, episodes: int, seed: int, engine: EngineName = "auto") -> None:
@@ -75,20 +74,20 @@ class Evaluator:
         return Evaluation(returns, lengths)
 
     def random(self, seed: int, interrupted: Interrupted = lambda: False) -> Evaluation:
-        """Evaluate a policy that draws its actions uniformly."""
+        """Evaluate a policy whose actions are uniformly random."""
         draw = np.random.default_rng(seed)
         size = self.envs.action.size
         return self(lambda obs: torch.from_numpy(draw.uniform(-1, 1, (len(obs), size))).to(obs.device), interrupted)
 
     def close(self) -> None:
-        """Free the environments."""
+        """Close the environments."""
         self.envs.close()
 
     def _wave(self, act: Act, seeds: list[int], interrupted: Interrupted) -> Evaluation:
-        """One episode in each environment; the last wave may need fewer than there are."""
+        """Run one episode per seed, each in its own environment; the last wave may need fewer environments."""
         n = len(seeds)
-        spare = seeds[-1:] * (self.envs.num_envs - n)
-        self.envs.reset(seeds + spare)
+        unused = seeds[-1:] * (self.envs.num_envs - n)
+        self.envs.reset(seeds + unused)
         finished: dict[int, tuple[float, int]] = {}
         for _ in range(LONGEST_EPISODE):
             if interrupted():

@@ -1,7 +1,7 @@
-"""What an algorithm's metrics are, declared once: name, meaning, where each is shown, its healthy range, the remedy.
+"""Declarations of an algorithm's metrics: name, meaning, where each is shown, its healthy range, and the remedy.
 
-Every algorithm lists its own in `trainers/<algo>/metrics.py`. TensorBoard's layout, the report's panels, the gauges in
-the terminal, the mean over ranks and the warnings all read that list.
+Every algorithm lists its metrics in `trainers/<algo>/metrics.py`. TensorBoard's layout, the report's panels, the gauges
+in the terminal, the mean over ranks and the warnings all read that list.
 
 A constrained update can fail silently: losses look fine while a temperature has not settled or a standard deviation is
 frozen. `Health` averages the metrics of a run and warns, once per rule, with the setting to change.
@@ -17,27 +17,27 @@ from typing import Any, Literal
 logger = logging.getLogger("minerva")
 
 WINDOW = 20
-"""Reports that are averaged, and that a run has to make before it is judged."""
+"""Number of reports that are averaged; a run with fewer is not checked."""
 
 # --- declarations -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot of the report. Metrics of several algorithms whose panels have the same title share one."""
+    """A plot of the report. Metrics of several algorithms whose panels have the same title share one plot."""
 
     title: str
     meaning: str
     at: float | None = None
-    """A level worth a line."""
+    """Level at which a horizontal line is drawn."""
     log: bool = False
     bound: str | None = None
-    """The setting that the metric is divided by; runs without it have no line."""
+    """Setting that the metric is divided by; runs without it have no curve."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A sign of ill health: `broken` looks at averaged metrics, `message` may name them as `{<name>:.2g}`."""
+    """A health check: `broken` reads averaged metrics, `message` may quote them as `{<name>:.2g}`."""
 
     name: str
     broken: Callable[[Mapping[str, float]], bool]
@@ -46,13 +46,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of every update."""
+    """The declaration of one metric of an update."""
 
     name: str
     """Its key in metrics.jsonl."""
     meaning: str
     label: str = ""
-    """What the terminal calls it; empty: it is not shown there."""
+    """Its name in the terminal; empty: it is not shown there."""
     chart: str = ""
     """Title of its chart in TensorBoard, among those of the update's health; metrics may share one."""
     loss_chart: str = ""
@@ -60,15 +60,15 @@ class Metric:
     panels: tuple[Panel, ...] = ()
     """The report's plots of it."""
     healthy: tuple[float, float] = (-math.inf, math.inf)
-    """Where its average should lie."""
+    """Range in which its average should lie."""
     warning: str = ""
-    """In two or three words, what is wrong outside that range; empty: nobody is warned."""
+    """Two or three words on what is wrong outside that range; empty: no warning."""
     advice: str = ""
-    """The warning in full, with the setting to change. It may name metrics as `{<name>:.2g}`."""
+    """The full warning, with the setting to change. It may quote metrics as `{<name>:.2g}`."""
     reduce: Literal["mean", "min", "max"] = "mean"
-    """How the values of several ranks become one."""
+    """How the values of data-parallel ranks are reduced to one."""
     optional: bool = False
-    """Whether only some settings give it."""
+    """Whether only some settings produce it."""
 
     def is_healthy(self, value: float) -> bool:
         """Return whether an average lies within the healthy range."""
@@ -84,7 +84,7 @@ def _range_rule(metric: Metric) -> Rule:
     return Rule(metric.warning, lambda averages: not metric.is_healthy(averages[metric.name]), metric.advice)
 
 
-# --- what several algorithms have ---------------------------------------------------------------------------------
+# --- shared by several algorithms ---------------------------------------------------------------------------------
 
 LEARNING_RATE = Metric("charts/learning_rate", "Learning rate of the policy in this update.", chart="learning rate")
 
@@ -104,11 +104,13 @@ TEMPERATURE = Panel(
     "Temperature", "Small: the best samples take all the weight. Large: all samples count the same.", log=True
 )
 MEAN_MULTIPLIER = Panel(
-    "Multiplier of the mean's KL", "The price of moving the mean. It should move away from where it began.", log=True
+    "Multiplier of the mean's KL",
+    "The penalty on moving the mean. It should move away from its initial value.",
+    log=True,
 )
 STD_MULTIPLIER = Panel(
     "Multiplier of the standard deviation's KL",
-    "The price of changing the standard deviation. Stuck at a high value, the standard deviation is frozen.",
+    "The penalty on changing the standard deviation. Stuck at a high value, it freezes the standard deviation.",
     log=True,
 )
 EFFECTIVE_SAMPLES = Panel(
@@ -116,12 +118,12 @@ EFFECTIVE_SAMPLES = Panel(
     "How many samples the improved policy rests on: of each state's actions, or of the rollout's rows.",
     log=True,
 )
-ENTROPY = Panel("Entropy", "Falls slowly while the policy makes up its mind; at once, and exploration has ended.")
+ENTROPY = Panel("Entropy", "Should fall slowly as the policy becomes certain; a sudden drop ends exploration.")
 EXPLAINED_VARIANCE = Panel(
-    "Explained variance", "How much of the returns the value network foresees: towards 1.", at=1.0
+    "Explained variance", "How much of the returns' variance the value network predicts: should approach 1.", at=1.0
 )
 
-# --- watching a run -----------------------------------------------------------------------------------------------
+# --- health checks ------------------------------------------------------------------------------------------------
 
 
 class Health:
@@ -129,13 +131,13 @@ class Health:
 
     def __init__(self, rules: Iterable[Rule], window: int = WINDOW) -> None:
         self.rules = list(rules)
-        """Those that were not warned about yet."""
+        """Rules that have not been broken yet."""
         self.rows: deque[Mapping[str, float]] = deque(maxlen=window)
         self.warned: list[str] = []
-        """Names of the rules that were broken so far."""
+        """Names of the rules that have been broken so far."""
 
     def __call__(self, metrics: Mapping[str, float]) -> list[str]:
-        """Take in one report; the names of the rules that were warned about because of it."""
+        """Add one report, log a warning for each rule that it breaks for the first time, and return their names."""
         self.rows.append(metrics)
         if len(self.rows) < (self.rows.maxlen or 1):
             return []
@@ -149,11 +151,11 @@ class Health:
         return names
 
     def state_dict(self) -> dict[str, Any]:
-        """The last reports, and the rules that nothing was said about yet, by name."""
+        """Return the last reports, and the names of the rules that have not been broken yet."""
         return {"rows": [dict(row) for row in self.rows], "unsaid": [rule.name for rule in self.rules]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state made by `state_dict` under the same rules."""
+        """Load a state made by `state_dict` with the same rules."""
         rows = [{str(name): float(value) for name, value in row.items()} for row in state["rows"]]
         self.rows = deque(rows, self.rows.maxlen)
         self.rules = [rule for rule in self.rules if rule.name in state["unsaid"]]
@@ -163,7 +165,7 @@ class Health:
 
 
 def _broken(rule: Rule, averages: Mapping[str, float]) -> bool:
-    """What the reports do not all tell breaks no rule: those of a run begun before the metric was there."""
+    """Return whether the rule is broken; not if a metric is missing, as in reports from before it existed."""
     try:
         return rule.broken(averages)
     except KeyError:

@@ -1,4 +1,4 @@
-"""A trained policy, for use outside of training. Needs the checkpoint alone: no simulator, no environment."""
+"""Load and use a trained policy. It needs only the checkpoint: no simulator, no environment."""
 
 import math
 from itertools import pairwise
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Policy:
-    """Maps observations to actions in the environment's own units; the normaliser is inside."""
+    """A trained policy: observations to actions in the environment's units, observation normaliser included."""
 
     def __init__(self, agent: Any, about: dict[str, Any]) -> None:
         self.agent = agent
@@ -30,7 +30,7 @@ class Policy:
         return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
 
     def act(self, observation: Array, deterministic: bool = True) -> Array:
-        """The action for one observation [O], or the actions for a batch [B, O]."""
+        """Return the action for one observation [O], or the actions for a batch [B, O]."""
         observation = np.asarray(observation, np.float32)
         if observation.shape[-1:] != self.observation.shape:
             raise CheckpointError(
@@ -42,11 +42,11 @@ class Policy:
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
-    """The policy of a run's folder (its best, or with `which="last"` its last checkpoint) or of a checkpoint file."""
+    """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file."""
     file = find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
     try:
-        _refuse_giants(about, file.stat().st_size)
+        _check_network_size(about, file.stat().st_size)
         config = config_class(about["algo"]).from_dict(about["hyperparameters"])
         sizes = ObservationSpec.from_dict(about["observation"]).size, ActionSpec.from_dict(about["action"]).size
         agent = agent_class(about["algo"]).from_config(*sizes, config, device=device)
@@ -58,8 +58,8 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
         raise CheckpointError(f"{file} does not fit its own config: {str(error).splitlines()[0]}") from None
 
 
-def _refuse_giants(about: dict[str, Any], size: int) -> None:
-    """Networks are made before they are filled: one that could not have come from the file is not even made."""
+def _check_network_size(about: dict[str, Any], size: int) -> None:
+    """Raise ValueError, before networks are allocated, if they are too large for a file of `size` bytes."""
     for name, layers in about["hyperparameters"].items():
         if name.endswith("layer_sizes"):
             widths = [*about["observation"]["shape"], *layers, len(about["action"]["low"])]

@@ -1,6 +1,6 @@
-"""What an environment's observations and actions look like, as plain values that a checkpoint can hold.
+"""Specs of observations and actions, as plain values that a checkpoint can hold.
 
-Agents, storage and exported policies are built from these two, so none of them needs the environment itself.
+Agents, storage and exported policies are built from these two specs, without the environment.
 """
 
 import functools
@@ -27,12 +27,12 @@ class ObservationSpec:
 
     @classmethod
     def of(cls, obs: "int | ObservationSpec") -> "ObservationSpec":
-        """Return the spec itself, or that of a vector of so many numbers."""
+        """Return a spec unchanged, or the spec of a vector of `obs` numbers."""
         return obs if isinstance(obs, ObservationSpec) else ObservationSpec((int(obs),))
 
     @property
     def size(self) -> int:
-        """How many numbers an observation has."""
+        """Number of elements of an observation."""
         return math.prod(self.shape)
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,38 +49,38 @@ class ObservationSpec:
 class ActionSpec:
     """Kind and bounds of one action. Make one with `continuous`, `discrete` or `multi_discrete`.
 
-    Inside Minerva continuous actions live in [-1, 1]; `to_environment` turns them into the environment's units.
+    Inside Minerva continuous actions are in [-1, 1]; `to_environment` converts them to the environment's units.
     """
 
     kind: ActionKind
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
-    """Choices of each dimension of a discrete action."""
+    """Number of choices of each dimension of a discrete action."""
 
     @classmethod
     def continuous(cls, low: Sequence[float] | Array, high: Sequence[float] | Array) -> Self:
-        """A vector within bounds, one pair of them for each dimension."""
+        """Return the spec of a vector with a lower and an upper bound per dimension."""
         return cls("continuous", tuple(float(x) for x in low), tuple(float(x) for x in high))
 
     @classmethod
     def discrete(cls, choices: int) -> Self:
-        """One of so many choices."""
+        """Return the spec of one of `choices` choices."""
         return cls("discrete", counts=(int(choices),))
 
     @classmethod
     def multi_discrete(cls, counts: Sequence[int]) -> Self:
-        """Several choices at once."""
+        """Return the spec of several discrete choices at once, the n-th one of `counts[n]`."""
         return cls("multi_discrete", counts=tuple(int(n) for n in counts))
 
     @property
     def size(self) -> int:
-        """Numbers that an action consists of."""
+        """Number of action dimensions."""
         return len(self.low) if self.kind == "continuous" else len(self.counts)
 
     @functools.cached_property
     def bounds(self) -> tuple[Array, Array]:
-        """Both bounds as float64 arrays.  [D] twice"""
+        """Lower and upper bounds as float64 arrays.  [D], [D]"""
         return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
 
     @functools.cached_property
@@ -93,7 +93,7 @@ class ActionSpec:
             raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
         low, high = self.bounds
         scaled = low + (actions + 1.0) * self._half_width
-        # last, because rounding can carry even the sum at ±1 past its bound; np.clip takes twice as long
+        # clipped last, because rounding can carry even an action of ±1 past its bound; np.clip takes twice as long
         return np.minimum(np.maximum(scaled, low), high)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,3 +1,3 @@
-"""The version of Minerva, once."""
+"""The version of Minerva."""
 
 __version__ = "0.1.0"

@@ -53,7 +53,7 @@ class FakeWandb(SimpleNamespace):
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(wandb_utils, "_told", False)
+    monkeypatch.setattr(wandb_utils, "_warned", False)
     caplog.set_level(logging.WARNING, "minerva")
 
 
@@ -134,7 +134,7 @@ def test_a_run_that_cannot_start_is_said_once(
         with wandb_run("project", name, {}) as run:
             assert run is None
     assert len(caplog.records) == 1
-    assert "training goes on without it" in caplog.text
+    assert "training continues without it" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""How an agent's pure update is run: gradients, compiling. No mathematics of an algorithm is in here."""
+"""How an agent's pure update is executed: gradients, optimisers, compiling, CUDA graphs, ranks. No algorithm."""

@@ -1,4 +1,4 @@
-"""An update as one call: compiled where it pays, and on CUDA one graph instead of hundreds of launches."""
+"""Run an update as one call: compiled where that pays off, on CUDA one graph instead of hundreds of kernel launches."""
 
 import logging
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from minerva.compute.tree import Tree, copy_, leaves, mapped
 logger = logging.getLogger("minerva")
 
 WARM_UP = 3
-"""Calls before capturing, in which kernels are compiled and libraries take their workspace."""
+"""Calls before capturing, in which kernels are compiled and libraries allocate their workspaces."""
 
 Pure = Callable[..., tuple[Tree, Any]]
 """(state, *inputs) -> (state, outputs)"""
 
 
 class InPlace:
-    """A pure function `(state, *inputs) -> (state, outputs)`, called so that the new state replaces the old one.
+    """A pure function `(state, *inputs) -> (state, outputs)` whose calls write the new state over the old one.
 
-    `calls` above 0 compiles it whole if that many calls are worth it. On CUDA with `mode` "auto" it is captured at its
-    first call. Where that fails it warns once and goes on uncaptured. A `distributed` function, which communicates with
-    other ranks, is compiled but not captured.
+    `calls` is the number of calls expected: above 0, the whole function is compiled if they repay it. On CUDA with
+    `mode` "auto" the first call captures a graph; if that fails, it warns once and runs uncaptured. A `distributed`
+    function, which communicates with other ranks, is compiled but not captured.
     """
 
     def __init__(
@@ -36,60 +36,60 @@ class InPlace:
         options: dict[str, Any] | None = None,
         distributed: bool = False,
     ) -> None:
-        def written(state: Tree, *inputs: Any) -> Any:
-            after, outputs = function(state, *inputs)
-            copy_(state, after)
+        def write_in_place(state: Tree, *inputs: Any) -> Any:
+            new_state, outputs = function(state, *inputs)
+            copy_(state, new_state)
             return outputs
 
         self.state = state
-        self.function = compiled(written, mode, calls, options, distributed)
+        self.function = compiled(write_in_place, mode, calls, options, distributed)
         self.graph: Graph | None = None
         self._device = leaves(state)[0].device
         self._capture = mode == "auto" and not distributed and self._device.type == "cuda"
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:
-        """Return the outputs, and write the new state."""
+        """Write the new state and return the outputs."""
         if self._capture:
             self._capture = False
             try:
                 self.graph = Graph(self.function, self.state, inputs)
-            except Exception as error:  # an operation that cannot be captured, memory: eagerly it still works
-                logger.warning("no CUDA graph could be made (%s); going on without", first_line(error))
+            except Exception as error:  # an operation that cannot be captured, too little memory: eager still works
+                logger.warning("no CUDA graph could be captured (%s); continuing without one", first_line(error))
         if self.graph:
             return self.graph(*inputs)
         return self.function(self.state, *mapped(lambda tensor: tensor.to(self._device, non_blocking=True), inputs))
 
 
 class Graph:
-    """Replays `function(state, *inputs) -> outputs`, which writes the state in place.
+    """A captured CUDA graph of `function(state, *inputs) -> outputs`, which writes the state in place.
 
-    Inputs are copied to where the graph reads them; outputs lie where it writes them, until the next call. No random
-    number may be drawn inside: a graph would repeat it.
+    Inputs are copied into the graph's input buffers; outputs are its output buffers, valid until the next call. The
+    function must not draw random numbers: a replay would repeat them.
     """
 
     def __init__(self, function: Callable[..., Any], state: Tree, inputs: tuple[Any, ...]) -> None:
         device = leaves(state)[0].device
         self.inputs = mapped(lambda tensor: tensor.to(device, copy=True), inputs)
-        self._places = leaves(self.inputs)
+        self._buffers = leaves(self.inputs)
         _warm_up(function, state, self.inputs)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.outputs = function(state, *self.inputs)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Return the outputs for these inputs."""
+        """Replay the graph on these inputs and return its outputs."""
         values = leaves(inputs)
         for dtype, device in {(value.dtype, value.device) for value in values}:
             alike = [i for i, value in enumerate(values) if value.dtype == dtype and value.device == device]
-            places, sources = [self._places[i] for i in alike], [values[i] for i in alike]
-            copy_each(places, sources)
+            buffers, sources = [self._buffers[i] for i in alike], [values[i] for i in alike]
+            copy_each(buffers, sources)
         self.graph.replay()
         return self.outputs
 
 
 def _warm_up(function: Callable[..., Any], state: Tree, inputs: tuple[Any, ...]) -> None:
-    """Call the function on a stream of its own, as capturing wants it, and leave the state as it was."""
+    """Call the function on a side stream, as capturing requires, and restore the state afterwards."""
     before = mapped(torch.clone, state)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

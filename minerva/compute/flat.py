@@ -1,4 +1,4 @@
-"""All parameters of a module as one vector.
+"""All parameters of a module as one flat vector.
 
 The optimiser then works on one tensor, a gradient norm is one operation, and stacking agents is stacking vectors.
 The module stays an ordinary module: its parameters are views of the vector, so writing either changes both.
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """Moves a module's parameters into one vector and gives them back by name.
+    """A module's parameters as views of one flat vector, and that vector split by name.
 
-    Move the module to its device first: `module.to(...)` afterwards would cut the views from the vector.
+    Move the module to its device first: `module.to(...)` afterwards would detach the views from the vector.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -24,25 +24,25 @@ class FlatParameters:
         self.move(self.vector)
 
     def move(self, vector: Tensor) -> None:
-        """Keep the parameters in `vector`, which holds the same numbers, from now on."""
+        """Use `vector`, which holds equal values, as the storage of the parameters."""
         self.vector, self.views = vector, list(self.by_name(vector).values())
         for parameter, view in zip(self.module.parameters(), self.views, strict=True):
             parameter.data = view
 
     def adopt(self) -> None:
-        """Take over parameters that were replaced instead of written, as `parameter.data = tensor` does."""
+        """Copy parameters that were replaced by assignment (`parameter.data = tensor`) back into the vector."""
         for parameter, view in zip(self.module.parameters(), self.views, strict=True):
             if parameter.data_ptr() != view.data_ptr():
                 view.copy_(parameter.detach())
                 parameter.data = view
 
     def by_name(self, vector: Tensor) -> dict[str, Tensor]:
-        """Name -> tensor of the module's shape, for `torch.func.functional_call`."""
+        """Split a vector into tensors by parameter name, in the module's shapes, for `torch.func.functional_call`."""
         parts = vector.split(self.sizes)
         return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
 
     def mark(self, prefixes: tuple[str, ...]) -> Tensor:
-        """A vector of booleans, true at the parameters whose name starts with one of `prefixes`."""
+        """Return a boolean vector that is true at the parameters whose names start with one of `prefixes`."""
         flags = [
             torch.full((size,), name.startswith(prefixes)) for name, size in zip(self.names, self.sizes, strict=True)
         ]

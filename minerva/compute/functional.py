@@ -1,4 +1,4 @@
-"""A module called as a function of its parameters, and one step down a gradient: what every update is made of."""
+"""A module as a function of its parameters, and one step of gradient descent: the parts of every update."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,22 +24,22 @@ class FunctionalModule:
     """
 
     def __init__(self, module: nn.Module, *methods: str) -> None:
-        """`methods` are those that are called; `forward` always is."""
+        """List the `methods` to be called beside `forward`."""
         self.module = module
         self.flat = FlatParameters(module)
         self._methods = {method: _MethodAsForward(module, method) for method in methods if method != "forward"}
 
     def __call__(self, parameters: Tensor, *inputs: Tensor, buffers: Buffers | None = None) -> Any:
-        """Return what the module's `forward` gives with these parameters and buffers in the place of its own."""
+        """Call the module's `forward` with these parameters and buffers instead of the module's."""
         return self.with_tensors(self.flat.by_name(parameters), *inputs, buffers=buffers)
 
     def with_tensors(
         self, named: Mapping[str, Tensor], *inputs: Tensor, buffers: Buffers | None = None, method: str = "forward"
     ) -> Any:
-        """Return what a method of the module gives with tensors by name in the place of its own."""
+        """Call a method of the module with tensors by name instead of the module's parameters and buffers."""
         tensors = dict(named)
-        for submodule, own in (buffers or {}).items():
-            tensors |= {f"{submodule}.{name}": tensor for name, tensor in own.items()}
+        for submodule, by_name in (buffers or {}).items():
+            tensors |= {f"{submodule}.{name}": tensor for name, tensor in by_name.items()}
         if method == "forward":
             return functional_call(self.module, tensors, inputs)
         return functional_call(
@@ -48,7 +48,7 @@ class FunctionalModule:
 
 
 class _MethodAsForward(nn.Module):
-    """A module one of whose methods is its `forward`, which is what `functional_call` calls."""
+    """A module whose `forward` calls a method of another, because `functional_call` calls nothing but `forward`."""
 
     def __init__(self, module: nn.Module, method: str) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class _MethodAsForward(nn.Module):
         self.method = method
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Return what the method gives."""
+        """Call the method."""
         return getattr(self.module, self.method)(*inputs)
 
 
@@ -69,7 +69,7 @@ def stepped(
     max_norm: Tensor | None = None,
     ranks: Ranks = SINGLE,
 ) -> tuple[Tensor, Moments]:
-    """Return parameters and moments after one step along the mean of all ranks' gradients, clipped to `max_norm`."""
+    """Return parameters and moments after one step on the mean gradient of all ranks, clipped to `max_norm`."""
     grads = ranks.mean(grads)
     if max_norm is not None:
         grads = clip_by_norm(grads, max_norm)
@@ -88,7 +88,8 @@ def descend(
 ) -> tuple[Tensor, Moments, Tree]:
     """Take one step down the gradient of `loss(parameters, *inputs) -> (scalar, metrics)`.
 
-    Gradient, mean over ranks, clip by norm (None: never), optimiser. Return parameters, moments and metrics.
+    In order: gradient, mean over ranks, clipping by norm (None: no clipping), optimiser. Return parameters, moments and
+    metrics.
     """
     grads, metrics = gradient(loss, parameters, *inputs)
     parameters, moments = stepped(parameters, grads, moments, optimizer, learning_rate, max_norm, ranks)

@@ -1,8 +1,8 @@
-"""Small functions of tensors as calls of NumPy.
+"""Execute small functions of tensors in NumPy.
 
-To act with a network of 64x64 takes a dozen operations of a microsecond. PyTorch takes several microseconds to dispatch
-each of them, and a compiled function as long to check its guards. The function itself stays the one that is compiled
-and stacked elsewhere: it is traced, and what depends on its inputs is called in NumPy.
+Acting with a 64x64 network takes a dozen operations of a microsecond each. PyTorch takes several microseconds to
+dispatch each of them, and a compiled function takes as long to check its guards. The function is the one that is
+compiled and stacked elsewhere: it is traced here, and the operations that depend on its inputs run in NumPy.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from minerva.compute.tree import Tree, leaves, mapped
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MULTIPLICATIONS, OF_A_VECTOR = 262_144, 9_216
-"""The largest products of matrices, and of a matrix with a vector, that OpenBLAS computes in the caller's thread."""
+"""Multiplications of the largest matrix and matrix-vector products that OpenBLAS computes in the caller's thread."""
 
 
 class NotOnHostError(Exception):
-    """A function that is better left to PyTorch: the message says why."""
+    """Raised for a function that PyTorch should execute instead; the message says why."""
 
 
 class Call(NamedTuple):
-    """One operation: the slots of its arguments, and the slot of its result."""
+    """One NumPy operation: the slots of its arguments, and the slot of its result."""
 
     function: Callable[..., Array]
     arguments: tuple[int, ...]
@@ -59,10 +59,10 @@ OPERATIONS: dict[Any, Callable[..., Array]] = {
 
 
 class HostFunction:
-    """`function(state, *inputs) -> outputs by name`, for arrays of the shapes of `inputs`.
+    """`function(state, *inputs) -> outputs by name`, executed in NumPy for arrays of the shapes of `inputs`.
 
-    What depends on the state alone is computed by PyTorch, anew whenever a tensor of the state has been written to. A
-    module's parameter that is a view of the state has a count of writes of its own: after writing to one, call
+    Values that depend on the state alone are cached: PyTorch recomputes them whenever a tensor of the state was written
+    to. A module's parameter that is a view of the state has a separate version counter: after writing to one, call
     `invalidate_cached_weights`.
     """
 
@@ -71,8 +71,8 @@ class HostFunction:
         count = len(self._state)
 
         def flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            own = iter(tensors[:count])
-            return list(function(mapped(lambda _: next(own), state), *tensors[count:]).values())
+            state_tensors = iter(tensors[:count])
+            return list(function(mapped(lambda _: next(state_tensors), state), *tensors[count:]).values())
 
         try:
             self._module = traced(flat, *self._state, *inputs)
@@ -82,14 +82,16 @@ class HostFunction:
         self._nodes = list(self._module.graph.nodes)
         self._slots = {node: slot for slot, node in enumerate(self._nodes)}
         placeholders = [node for node in self._nodes if node.op == "placeholder"]
-        self._of_state, self._inputs = placeholders[:count], [self._slots[node] for node in placeholders[count:]]
-        moving = set(placeholders[count:])
+        self._state_nodes, self._inputs = placeholders[:count], [self._slots[node] for node in placeholders[count:]]
+        dynamic = set(placeholders[count:])  # nodes that depend on the inputs
         for node in self._nodes:
-            if moving.intersection(node.all_input_nodes):
-                moving.add(node)
-        self._still = [node for node in self._nodes if node not in moving and node.op in ("call_function", "get_attr")]
+            if dynamic.intersection(node.all_input_nodes):
+                dynamic.add(node)
+        self._cached = [
+            node for node in self._nodes if node not in dynamic and node.op in ("call_function", "get_attr")
+        ]
         self._values: list[Any] = [None] * len(self._nodes)
-        self._calls = [self._call(node) for node in self._nodes if node in moving and node.op == "call_function"]
+        self._calls = [self._call(node) for node in self._nodes if node in dynamic and node.op == "call_function"]
         names = function(state, *inputs)
         self._outputs = dict(zip(names, (self._slots[node] for node in self._nodes[-1].args[0]), strict=True))
         self._versions: list[int] = []
@@ -108,14 +110,14 @@ class HostFunction:
         return {name: values[slot] for name, slot in self._outputs.items()}
 
     def invalidate_cached_weights(self) -> None:
-        """Recompute what depends on the state at the next call."""
+        """Recompute the cached values at the next call."""
         self._versions = []
 
     @torch.no_grad()
     def _refresh(self) -> None:
-        """Compute what depends on the state alone."""
-        known: dict[Node, Any] = dict(zip(self._of_state, self._state, strict=True))
-        for node in self._still:
+        """Recompute the values that depend on the state alone."""
+        known: dict[Node, Any] = dict(zip(self._state_nodes, self._state, strict=True))
+        for node in self._cached:
             if node.op == "get_attr":
                 known[node] = getattr(self._module, str(node.target))
             else:
@@ -130,16 +132,16 @@ class HostFunction:
             dtype = torch.zeros(0, dtype=node.kwargs["dtype"]).numpy().dtype  # type: ignore[arg-type]
             return Call(lambda values: values.astype(dtype), (self._slots[node.args[0]],), self._slots[node])  # type: ignore[index]
         if node.target not in OPERATIONS or node.kwargs:
-            raise NotOnHostError(f"{node.target} is not among the operations that are known here")
+            raise NotOnHostError(f"{node.target} is not among the operations that have a NumPy equivalent here")
         if node.target == aten.addmm.default:
             rows, inner = node.args[1].meta["val"].shape  # type: ignore[union-attr]
             multiplications = rows * inner * node.meta["val"].shape[-1]
             if multiplications > (MULTIPLICATIONS if rows > 1 else OF_A_VECTOR):
                 raise NotOnHostError(f"a product of {multiplications} multiplications is large enough for PyTorch")
-        return Call(OPERATIONS[node.target], tuple(self._place(value) for value in node.args), self._slots[node])
+        return Call(OPERATIONS[node.target], tuple(self._slot(value) for value in node.args), self._slots[node])
 
-    def _place(self, value: Any) -> int:
-        """Return the slot of an argument; a number gets a new one."""
+    def _slot(self, value: Any) -> int:
+        """Return the slot of an argument; a constant gets a new one."""
         if isinstance(value, Node):
             return self._slots[value]
         self._values.append(value)

@@ -1,4 +1,4 @@
-"""The optimiser a config names, as a function of tensors."""
+"""Adam and SGD as pure functions of tensors, chosen by a config."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -15,7 +15,7 @@ Moments = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class OptimizerConfig(Config):
-    """The settings of an optimiser, which the algorithms' configs inherit."""
+    """Optimiser settings, inherited by the algorithms' configs."""
 
     # Optimiser
     optimizer_type: OptimizerType = "adam"
@@ -25,11 +25,11 @@ class OptimizerConfig(Config):
 
 
 class Optimizer:
-    """`step` is pure: (parameters, grads, moments, rate) -> (parameters, moments)."""
+    """Adam or SGD whose `step` is pure: (parameters, grads, moments, rate) -> (parameters, moments)."""
 
     @classmethod
     def of(cls, config: OptimizerConfig) -> Self:
-        """Return the optimiser that a config names."""
+        """Return the optimiser that a config selects."""
         return cls(config.optimizer_type, config.sgd_momentum)
 
     def __init__(self, optimizer_type: OptimizerType, sgd_momentum: float) -> None:
@@ -48,7 +48,7 @@ class Optimizer:
     def step(
         self, parameters: Tensor, grads: Tensor, moments: Moments, learning_rate: Tensor
     ) -> tuple[Tensor, Moments]:
-        """Return parameters and moments one step on."""
+        """Return parameters and moments after one step."""
         if self.type == "adam":
             return adam(parameters, grads, moments, learning_rate)
         return sgd(parameters, grads, moments, learning_rate, self.momentum)

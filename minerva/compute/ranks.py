@@ -1,8 +1,8 @@
-"""Data-parallel training: ranks that learn as one agent, each from environments of its own.
+"""Data-parallel training: ranks that train one agent together, each with its own environments.
 
-Everything an agent owns is replicated on every rank. What has an axis of environments or rows is sharded along it, and
-what is computed over that axis (a gradient, a mean, a selection of the best rows) is computed over all ranks. `Ranks`
-is the case of one process: every method returns its argument, so nothing is added to what one process computes.
+The agent's state is replicated on every rank. Data with an axis of environments or rows is sharded along that axis, and
+whatever is computed over it (a gradient, a mean, a selection of the best rows) is computed over all ranks. `Ranks` is
+the single-process case: every method returns its argument, so it adds no operation.
 """
 
 import os
@@ -16,11 +16,11 @@ from torch import Tensor
 from minerva.errors import ConfigError
 
 COLLECTIVE_TIMEOUT = timedelta(hours=2)
-"""How long a rank waits in a collective for the others: rank 0 evaluates and saves while they wait."""
+"""Longest wait for the other ranks in a collective: they wait while rank 0 evaluates and saves."""
 
 
 class Ranks:
-    """One process that trains by itself: rank 0 of 1."""
+    """Rank 0 of 1: training in a single process, without collectives."""
 
     rank = 0
     count = 1
@@ -38,23 +38,23 @@ class Ranks:
         return flag
 
     def all_gathered(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """Return the rows of all ranks, concatenated along `axis` in the order of the ranks."""
+        """Return the rows of all ranks, concatenated along `axis` in rank order."""
         return rows
 
     def local_shard(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """Return this rank's part, along `axis`, of rows that are the same on every rank."""
+        """Return this rank's slice, along `axis`, of rows that are replicated on every rank."""
         return rows
 
     def scaled_local_shard(self, weights: Tensor) -> Tensor:
-        """Return this rank's part of weights, scaled so that the mean over ranks of sums is the sum over all."""
+        """Return this rank's slice of weights, scaled so that the mean over ranks of their sums is the sum over all."""
         return weights
 
     def each(self, *values: Tensor) -> list[tuple[Tensor, ...]]:
-        """Return these tensors of every rank: one tuple for each."""
+        """Return the given tensors of every rank: one tuple per rank."""
         return [values]
 
     def objects(self, value: Any) -> list[Any]:
-        """Return a picklable value of every rank."""
+        """Return the given picklable value of every rank, in rank order."""
         return [value]
 
     def broadcast(self, value: Any) -> Any:
@@ -86,27 +86,27 @@ class Distributed(Ranks):
         return self.mean(flag.to(torch.float32)) == 1
 
     def all_gathered(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """Return the rows of all ranks by an all-gather, concatenated along `axis` in the order of the ranks."""
-        return torch.cat(self._of_each(rows), axis)
+        """Return the rows of all ranks by an all-gather, concatenated along `axis` in rank order."""
+        return torch.cat(self._all_gather(rows), axis)
 
     def local_shard(self, rows: Tensor, axis: int = 0) -> Tensor:
-        """Return this rank's part, along `axis`, of rows that are the same on every rank; nothing is sent."""
+        """Return this rank's slice, along `axis`, of rows that are replicated on every rank; sends nothing."""
         size = rows.shape[axis] // self.count
         return rows.narrow(axis, self.rank * size, size)
 
     def scaled_local_shard(self, weights: Tensor) -> Tensor:
-        """Return this rank's part of weights times the number of ranks: the mean over ranks undoes that factor."""
+        """Return this rank's slice of weights times the number of ranks: the mean over ranks cancels that factor."""
         return self.local_shard(weights) * self.count
 
     def each(self, *values: Tensor) -> list[tuple[Tensor, ...]]:
-        """Return these tensors of every rank, by an all-gather of each: one tuple for each rank."""
-        return list(zip(*(self._of_each(value) for value in values), strict=True))
+        """Return the given tensors of every rank, by one all-gather per tensor: one tuple per rank."""
+        return list(zip(*(self._all_gather(value) for value in values), strict=True))
 
     def objects(self, value: Any) -> list[Any]:
-        """Return a picklable value of every rank, by an all-gather of objects."""
-        found: list[Any] = [None] * self.count
-        dist.all_gather_object(found, value)
-        return found
+        """Return the given picklable value of every rank, by an all-gather of objects."""
+        gathered: list[Any] = [None] * self.count
+        dist.all_gather_object(gathered, value)
+        return gathered
 
     def broadcast(self, value: Any) -> Any:
         """Return the value that rank 0 passes, by a broadcast of objects."""
@@ -118,21 +118,21 @@ class Distributed(Ranks):
         """Destroy the process group; no collective may follow."""
         dist.destroy_process_group()
 
-    def _of_each(self, values: Tensor) -> list[Tensor]:
-        """Return these values of every rank."""
+    def _all_gather(self, values: Tensor) -> list[Tensor]:
+        """Return the given tensor of every rank, in rank order."""
         parts = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(self.count)]
         dist.all_gather(parts, values.contiguous())
         return parts
 
 
 SINGLE = Ranks()
-"""Training in one process."""
+"""Training in a single process."""
 
 
 def init_from_torchrun(device: str) -> Ranks:
-    """Join the process group of the ranks that torchrun started and return it; `SINGLE` without torchrun.
+    """Join the process group that torchrun set up and return its ranks; without torchrun return `SINGLE`.
 
-    On CUDA each rank takes the GPU of its number on the machine, and "cuda" means that GPU from then on.
+    On CUDA each rank uses the GPU with the number of its local rank, and "cuda" means that GPU from then on.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return SINGLE
@@ -142,9 +142,11 @@ def init_from_torchrun(device: str) -> Ranks:
     if on_gpu:
         local, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if device != "cuda":
-            raise ConfigError(f"device is {device}: under torchrun give cuda, and each process takes a GPU of its own.")
+            raise ConfigError(f"device is {device}: under torchrun give cuda, and each process takes its own GPU.")
         if local >= gpus:
-            raise ConfigError(f"torchrun started process {local} here, and there are {gpus} GPUs: lower its number.")
+            raise ConfigError(
+                f"torchrun started local rank {local}, and this machine has {gpus} GPUs: lower --nproc-per-node."
+            )
         torch.cuda.set_device(local)
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=COLLECTIVE_TIMEOUT)

@@ -11,11 +11,11 @@ import torch
 from minerva.compute.tree import Tree
 
 GENERATOR_STATES = (16, 5056)
-"""Bytes of a CUDA generator's state, and of a CPU's."""
+"""Bytes of the state of a CUDA generator, and of a CPU generator."""
 
 
 def stream_seed(seed: int, stream: str) -> int:
-    """Return a seed for the named stream. Streams of one run, and equal streams of two seeds, do not overlap."""
+    """Return a seed for the named stream. Streams of one seed, and one stream of two seeds, do not overlap."""
     entropy = [seed, *stream.encode()]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
@@ -24,7 +24,7 @@ def stream_seed(seed: int, stream: str) -> int:
 def seeded(seed: int, stream: str) -> Iterator[None]:
     """Seed torch's global CPU generator inside the block, and restore its state after it."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(stream_seed(seed, stream))  # torch.manual_seed reseeds the GPUs' as well
+        torch.default_generator.manual_seed(stream_seed(seed, stream))  # torch.manual_seed also reseeds the GPUs
         yield
 
 
@@ -33,15 +33,15 @@ def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
     return torch.Generator(device).manual_seed(stream_seed(seed, stream))
 
 
-def restore_generator(drawing: torch.Generator, state: torch.Tensor) -> None:
-    """Set a generator to a saved state. A state of another kind of device becomes a new seed instead."""
+def restore_generator(target: torch.Generator, state: torch.Tensor) -> None:
+    """Set a generator to a saved state. A state from another kind of device is hashed into a new seed."""
     if state.dtype != torch.uint8 or state.ndim != 1 or len(state) not in GENERATOR_STATES:
         raise ValueError(f"a generator's state should be {GENERATOR_STATES} bytes long")
-    if state.shape == drawing.get_state().shape:
-        drawing.set_state(state.cpu())
+    if state.shape == target.get_state().shape:
+        target.set_state(state.cpu())
     else:
         digest = hashlib.sha256(state.cpu().numpy().tobytes()).digest()
-        drawing.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        target.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def global_generators() -> Tree:

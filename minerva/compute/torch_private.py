@@ -1,21 +1,21 @@
-"""Everything of PyTorch that Minerva uses without a promise that it stays, in one file.
+"""Every private or unstable name of PyTorch that Minerva uses.
 
-`torch` is capped in pyproject.toml for the sake of these names. Raise the cap after `pytest tests/compute` has passed
-with the new version, on a CPU and on a GPU. Each name was tried on torch 2.11 (Python 3.12, CUDA) and 2.13 (Python
+`torch` is capped in pyproject.toml because of these names. Raise the cap after `pytest tests/compute` has passed
+with the new version, on a CPU and on a GPU. Each name was tested on torch 2.11 (Python 3.12, CUDA) and 2.13 (Python
 3.11, CPU).
 
-| name | used for | where it is missing |
+| name | used for | if it is missing |
 |---|---|---|
-| `torch._inductor.custom_graph_pass.CustomGraphPass` | rewriting graphs before code is made | eager, with a warning |
+| `torch._inductor.custom_graph_pass.CustomGraphPass` | rewriting graphs before codegen | eager, with a warning |
 | `torch._functorch.compile_utils.fx_graph_cse` | computing common subexpressions once | eager, with a warning |
 | `torch.compiler.keep_tensor_guards_unsafe` | checking only tensors before a compiled call | eager, with a warning |
-| `torch._C._functorch.maybe_current_level` | noticing `vmap` and `grad` | `torch.func.grad` always: slower, as exact |
-| `torch._foreach_copy_` | copying many tensors in one launch | one copy after another |
-| `torch.Tensor._version` | noticing that weights were written | PyTorch acts, not NumPy |
-| `torch.fx.experimental.proxy_tensor.make_fx` | tracing a function for NumPy | PyTorch acts, not NumPy |
-| `torch.ops.aten._to_copy` | recognising a change of dtype in a trace | PyTorch acts, not NumPy |
+| `torch._C._functorch.maybe_current_level` | detecting `vmap` and `grad` | `torch.func.grad` always: slower, as exact |
+| `torch._foreach_copy_` | copying many tensors in one launch | one copy at a time |
+| `torch.Tensor._version` | detecting writes to the weights | acting runs in PyTorch, not NumPy |
+| `torch.fx.experimental.proxy_tensor.make_fx` | tracing a function for NumPy | acting runs in PyTorch, not NumPy |
+| `torch.ops.aten._to_copy` | recognising a change of dtype in a trace | acting runs in PyTorch, not NumPy |
 
-Inductor is imported when something is compiled, not before: its import takes longer than that of torch itself.
+Inductor is imported only when something is compiled: importing it takes longer than importing torch itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,32 +27,32 @@ from torch.fx import Graph, GraphModule
 
 
 class GraphPass(NamedTuple):
-    """A function that rewrites a graph in place, as an option of `inductor_options`."""
+    """A function that rewrites a graph in place, for use as a value of `inductor_options`."""
 
     rewrite: Callable[[Graph], None]
     identity: str
-    """Part of the key under which compiled code is cached: another text where the rewriting is another."""
+    """Part of the cache key of compiled code: change it whenever the rewriting changes."""
 
 
 def inductor_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options for `torch.compile`: those given, with each `GraphPass` as Inductor takes it, and fewer guards.
+    """Return the given options for `torch.compile`, each `GraphPass` as an Inductor pass, with guards on tensors alone.
 
-    To look at every object that a function has touched takes as long as a step of PPO. Guards on tensors are enough for
-    a function whose other inputs never change.
+    Checking guards on every object that a function touches takes as long as a step of PPO. Guards on tensors suffice
+    for a function whose other inputs never change.
     """
-    made = {name: _inductor_pass(value) if isinstance(value, GraphPass) else value for name, value in options.items()}
-    return {**made, "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
+    given = {name: _inductor_pass(value) if isinstance(value, GraphPass) else value for name, value in options.items()}
+    return {**given, "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
 
 
-def _inductor_pass(own: GraphPass) -> Any:
+def _inductor_pass(graph_pass: GraphPass) -> Any:
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class InductorPass(CustomGraphPass):
         def __call__(self, graph: Graph) -> None:
-            own.rewrite(graph)
+            graph_pass.rewrite(graph)
 
         def uuid(self) -> str:
-            return own.identity
+            return graph_pass.identity
 
     return InductorPass()
 
@@ -73,27 +73,27 @@ def inside_function_transform() -> bool:
 
 
 def copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy tensors of one dtype and device into others, in one launch where they lie on the same GPU."""
-    at_once = getattr(torch, "_foreach_copy_", None)
-    if at_once is not None:
-        at_once(targets, sources, non_blocking=True)
+    """Copy `sources`, of one dtype and device, into `targets`: in one launch if all are on one GPU."""
+    foreach_copy_ = getattr(torch, "_foreach_copy_", None)
+    if foreach_copy_ is not None:
+        foreach_copy_(targets, sources, non_blocking=True)
         return
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source, non_blocking=True)
 
 
 def write_counts(tensors: Sequence[Tensor]) -> list[int]:
-    """Return how often each tensor was written to. A view shares its base's count; compiled code does not count.
+    """Return each tensor's version counter. A view shares its base's counter; writes of compiled code are not counted.
 
-    Raises AttributeError where torch does not count.
+    Raise AttributeError if this torch has no version counter.
     """
     return [tensor._version for tensor in tensors]
 
 
 def traced(function: Callable[..., Any], *inputs: Tensor) -> GraphModule:
-    """Return `function` as the operations that it does on tensors like `inputs`.
+    """Return the graph of operations that `function` executes on tensors like `inputs`.
 
-    Raises ImportError where torch cannot.
+    Raise ImportError if this torch cannot trace.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -101,4 +101,4 @@ def traced(function: Callable[..., Any], *inputs: Tensor) -> GraphModule:
 
 
 TO_COPY: Any = getattr(torch.ops.aten, "_to_copy", None)
-"""The operation that changes a dtype, in its overloads; None: it has another name."""
+"""The operation that changes a dtype (an overload packet); None if this torch has no operation of that name."""

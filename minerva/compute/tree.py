@@ -1,4 +1,4 @@
-"""Nested dicts of tensors: what an agent's state is made of."""
+"""Nested dicts of tensors, such as an agent's state, and functions on them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,28 +7,29 @@ import torch
 from torch import Tensor
 
 Tree = dict[str, Any]
-"""A dict whose leaves are tensors and whose other values are such dicts again."""
+"""A nested dict whose leaves are tensors."""
 
 
 def select(condition: Tensor, chosen: Tree, other: Tree) -> Tree:
     """Return `chosen` where `condition` holds, else `other`, without a transfer to the host.
 
-    The condition is a scalar, or has an entry for each agent of a stack, which is then the tensors' leading axis.
+    The condition is a scalar, or has one entry per agent of a stack, which is the tensors' leading axis.
     """
     return {
         key: select(condition, value, other[key])
         if isinstance(value, dict)
-        else torch.where(_along_the_first_axes(condition, value), value, other[key])
+        else torch.where(_with_trailing_axes(condition, value), value, other[key])
         for key, value in chosen.items()
     }
 
 
-def _along_the_first_axes(condition: Tensor, value: Tensor) -> Tensor:
+def _with_trailing_axes(condition: Tensor, value: Tensor) -> Tensor:
+    """Return the condition with as many axes as `value`, to broadcast along the leading ones."""
     return condition.reshape(condition.shape + (1,) * (value.ndim - condition.ndim))
 
 
 def copy_(target: Tree, source: Tree) -> None:
-    """Write every tensor of `source` into its place in `target`, so that all who hold it see the change."""
+    """Copy every tensor of `source` into the tensor of `target` at the same place, in place: views see the change."""
     for key, value in source.items():
         if isinstance(value, dict):
             copy_(target[key], value)
@@ -45,7 +46,7 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def mapped(function: Callable[..., Tensor], *trees: Any) -> Any:
-    """Return the tree of `function` applied to the tensors in the same place of each tree."""
+    """Apply `function` to the tensors at the same place of each tree and return the tree of results."""
     first = trees[0]
     if isinstance(first, Tensor):
         return function(*trees)
@@ -60,11 +61,11 @@ def stacked(trees: Sequence[Any]) -> Any:
 
 
 def detached(tree: Tree) -> Tree:
-    """Return the tensors cut from the autograd graph."""
+    """Return the tree with every tensor detached from the autograd graph."""
     return {key: detached(value) if isinstance(value, dict) else value.detach() for key, value in tree.items()}
 
 
 def take(batch: Tree, index: Tensor) -> Tree:
-    """Return the rows of `index` of every tensor."""
+    """Return the rows at `index` of every tensor."""
     taken: Tree = mapped(lambda rows: rows[index], batch)
     return taken

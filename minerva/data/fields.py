@@ -1,4 +1,4 @@
-"""What a row of experience consists of, field by field, each with its own shape and dtype."""
+"""The fields of a transition, each with its shape and dtype."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from minerva.spec import ActionSpec, ObservationSpec
 
 
 class Field(NamedTuple):
-    """Shape and dtype of one field of a row."""
+    """Shape and dtype of one field of a transition."""
 
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
@@ -19,10 +19,10 @@ Fields = Mapping[str, Field]
 
 
 def transition_fields(observation: ObservationSpec) -> dict[str, Field]:
-    """Return the fields that every transition has. `next_obs` is the true next observation, also at an end."""
-    seen = Field(observation.shape, getattr(torch, observation.dtype))
+    """Return the fields that every transition has. `next_obs` is the true one, also at an episode's end."""
+    obs = Field(observation.shape, getattr(torch, observation.dtype))
     flag = Field(dtype=torch.bool)
-    return {"obs": seen, "next_obs": seen, "rewards": Field(), "terminated": flag, "truncated": flag}
+    return {"obs": obs, "next_obs": obs, "rewards": Field(), "terminated": flag, "truncated": flag}
 
 
 def action_field(action: ActionSpec) -> Field:

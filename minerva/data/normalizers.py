@@ -1,4 +1,4 @@
-"""Normalisers of observations and rewards: running moments in float64, saved with the weights."""
+"""Observation and reward normalisers: running mean and variance in float64, saved with the weights."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ EPS = 1e-8
 
 
 def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE) -> dict[str, Tensor]:
-    """A normaliser's statistics after seeing the `rows` [n, D] of all processes too; none stay none."""
+    """Return a normaliser's statistics updated with the `rows` [n, D] of all ranks; empty statistics stay empty."""
     if not statistics:
         return statistics
     seen = rows.double()
@@ -26,8 +26,8 @@ def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE
 class RunningNorm(nn.Module):
     """Shifts and scales each dimension to zero mean and unit variance, then clips.
 
-    `forward` only normalises; `update_stats` learns. Between two calls of `update_stats` the same input gives
-    the same output, so a policy's probabilities do not drift while it is being updated.
+    `forward` only normalises; `update_stats` updates the statistics. Between two calls of `update_stats` equal inputs
+    give equal outputs, so a policy's probabilities do not drift while it is being updated.
     """
 
     mean: Tensor
@@ -43,20 +43,20 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised and clipped, in the dtype of `x`.  [..., D] -> [..., D]"""
+        """Return `x` normalised and clipped, in its dtype.  [..., D] -> [..., D]"""
         # LaTeX: \hat{s}_j = \operatorname{clip}(\frac{s_j - \mu_j}{\sqrt{v_j + \varepsilon_0}}, -c, c)
         normalized = torch.clamp((x - self.mean) / torch.sqrt(self.var + self.eps), -self.clip, self.clip)
         return normalized.to(x.dtype)
 
     @torch.no_grad()
     def update_stats(self, x: Tensor) -> None:
-        """Learn from the rows of `x` [..., D]."""
+        """Update mean, variance and count with the rows of `x` [..., D]."""
         statistics = dict(self.named_buffers())
         for name, value in refreshed(statistics, x.reshape(-1, self.mean.shape[0])).items():
             statistics[name].copy_(value)
 
     def move(self, statistics: dict[str, Tensor]) -> None:
-        """Keep the statistics in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the storage of the statistics."""
         for name, value in statistics.items():
             setattr(self, name, value)
 
@@ -64,7 +64,7 @@ class RunningNorm(nn.Module):
 class RewardNorm:
     """Divides rewards by the running standard deviation of the discounted return, then clips to ±10.
 
-    Works on whole rollouts. The running return starts anew after every episode, also one cut by a time limit.
+    Works on whole rollouts. The running return restarts after every episode, terminated or truncated.
     """
 
     def __init__(self, num_envs: int, gamma: float, device: torch.device | None = None) -> None:
@@ -77,14 +77,14 @@ class RewardNorm:
         }
 
     def __call__(self, rewards: Tensor, ended: Tensor) -> Tensor:
-        """Learn from a rollout's rewards [T, E] and return them scaled."""
+        """Update the statistics with a rollout's rewards [T, E] and return the rewards scaled."""
         state, scaled = self.scaled(self.state, rewards, ended)
         copy_(self.state, state)
         return scaled
 
     @staticmethod
     def scaled(state: Tree, rewards: Tensor, ended: Tensor, ranks: Ranks = SINGLE) -> tuple[Tree, Tensor]:
-        """The state after learning from the rewards [T, E] of all processes' rollouts, and the own ones scaled."""
+        """Return the state updated with the rewards [T, E] of all ranks, and this rank's rewards scaled."""
         sums, running = discounted_sums(rewards.double(), ended.double(), state["running"], state["gamma"])
         before = {name: state[name] for name in ("mean", "var", "count")}
         statistics = refreshed(before, sums.reshape(-1), ranks)
@@ -94,13 +94,13 @@ class RewardNorm:
         return {**state, **statistics, "running": running}, scaled.to(rewards.dtype)
 
     def move(self, state: Tree) -> None:
-        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the storage of the state."""
         self.state = state
 
     def state_dict(self) -> Tree:
-        """Statistics and the returns under way."""
+        """Return the statistics and the running discounted returns."""
         return {name: value for name, value in self.state.items() if name != "gamma"}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+        """Load a state made by `state_dict`."""
         copy_(self.state, state)

@@ -1,7 +1,7 @@
-"""A replay: the last steps of E environments in preallocated memory. Every row is data; there are no reset rows.
+"""Replay buffer: the last steps of E environments in preallocated memory. Every row is data; there are no reset rows.
 
-Fields of one dtype lie side by side in one tensor, so that keeping a step is one copy and sampling a batch one gather
-for each dtype that occurs.
+Fields of one dtype are columns of one tensor, so that adding a step takes one copy per dtype and sampling a batch one
+gather per dtype.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from minerva.errors import CheckpointError
 from minerva.spec import Array
 
 FLAGS = ("terminated", "truncated")
-"""Kept as numbers, last among the float32 columns."""
+"""Stored as numbers, in the last of the float32 columns."""
 
 
 class Replay:
-    """Keeps the newest `capacity` transitions and gives them back in random batches.
+    """A replay buffer of the newest `capacity` transitions, sampled uniformly.
 
-    `fields` are those of `transition_fields`, `actions_executed` and what else the learner wants.
+    `fields` are those of `transition_fields`, `actions_executed` and any others that the learner needs.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Replay:
         seed: int = 0,
         ranks: Ranks = SINGLE,
     ) -> None:
-        """`ranks` have a replay each and draw from them what is learned from together."""
+        """Allocate the storage. Each of `ranks` has its own replay and samples its slice of a batch from it."""
         others = {name: field for name, field in fields.items() if name not in FLAGS}
         self.fields = {**others, **dict.fromkeys(FLAGS, Field())}
         self.num_envs = num_envs
@@ -57,46 +57,46 @@ class Replay:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows lie."""
+        """Device of the storage."""
         device: torch.device = self.state["newest"].device
         return device
 
     def add(self, **fields: Tensor) -> None:
-        """Keep one step of all environments: every field as [E, ...]."""
+        """Add one step of all environments: every field as [E, ...]."""
         ReplayWriter([self], self.state).add(fields)
 
     def cut(self) -> None:
-        """Mark that what is added next does not follow the newest rows, as after a restart of the environments."""
+        """Mark the newest rows as not followed by the next ones, as after a reset of the environments."""
         if self.written:
             self.cuts.append(self.written - 1)
             self._mark_cuts()
 
     def sample(self, size: int) -> dict[str, Tensor]:
-        """Draw transitions, every one equally likely.  [size, ...] by field"""
+        """Sample transitions uniformly.  [size, ...] by field"""
         return self.transitions(self.state, self.starts(size).to(self.device))
 
     def sample_sequences(self, size: int, length: int) -> dict[str, Tensor]:
-        """Draw sequences, every start equally likely.  [size, length, ...] by field"""
+        """Sample sequences with uniform starts.  [size, length, ...] by field"""
         return self.sequences(self.state, self.starts(size).to(self.device), length)
 
     def starts(self, size: int) -> Tensor:
-        """Draw random rows, to be given to `transitions` or `sequences`.  [size]
+        """Sample indices of rows uniformly, for `transitions` or `sequences`.  [size]
 
-        Drawn on the CPU: for a few hundred indices a kernel launch costs more.
+        Sampled on the CPU: for a few hundred indices a kernel launch costs more.
         """
         drawn = torch.randint(len(self), (self.ranks.count * size,), generator=self.generator)
         return self.ranks.local_shard(drawn)
 
     def transitions(self, state: Tree, starts: Tensor) -> dict[str, Tensor]:
-        """Return the rows at `starts`."""
-        taken = {name: rows.flatten(0, 1).index_select(0, starts) for name, rows in state["storage"].items()}
-        return self.by_field(taken)
+        """Return the transitions at the row indices `starts`.  [size, ...] by field"""
+        sampled = {name: rows.flatten(0, 1).index_select(0, starts) for name, rows in state["storage"].items()}
+        return self.by_field(sampled)
 
     def sequences(self, state: Tree, starts: Tensor, length: int) -> dict[str, Tensor]:
-        """Return sequences from `starts` on, none crossing an episode's end.
+        """Return sequences that begin at the row indices `starts`; none crosses an episode's end.
 
-        One that reaches its end earlier, or the newest row, repeats its last row, which then is marked as
-        terminated or truncated: whatever follows a mark is to be left out.
+        A sequence that reaches an episode's end or the newest row repeats that row, flagged terminated or truncated:
+        ignore everything after the first flag.
         """
         rows = state["storage"]["float32"].flatten(0, 1)
         first = starts.unsqueeze(-1)
@@ -117,55 +117,56 @@ class Replay:
         return batch
 
     def by_field(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the columns of rows by the name of their field, each in its own shape."""
-        found: dict[str, Tensor] = {}
+        """Split the columns of rows by field, each in its field's shape."""
+        fields: dict[str, Tensor] = {}
         for dtype, sizes in self.columns.items():
             for name, part in zip(sizes, rows[_name(dtype)].split(list(sizes.values()), -1), strict=True):
                 shape = self.fields[name].shape
-                found[name] = part.unflatten(-1, shape) if shape else part.squeeze(-1)
-        return found
+                fields[name] = part.unflatten(-1, shape) if shape else part.squeeze(-1)
+        return fields
 
     def move(self, state: Tree) -> None:
-        """Keep the rows in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the storage."""
         self.state = state
 
     def since(self, first: int) -> Tree:
-        """Return the rows from number `first` on, of all that were ever added.  [rows, E, width] by dtype"""
+        """Return the rows from number `first` on, counted from the first ever added.  [rows, E, width] by dtype"""
         slots = self._slots(first, self.written - first)
         return {name: rows[slots].cpu() for name, rows in self.state["storage"].items()}
 
     def put(self, first: int, rows: Tree) -> None:
-        """Take back rows that `since` gave, in a replay that knows by its state how many were written."""
+        """Restore rows that `since` returned, after `load_state_dict` has restored how many were written."""
         for name, storage in self.state["storage"].items():
             if name not in rows or rows[name].shape[1:] != storage.shape[1:]:
                 raise CheckpointError(
                     f"The checkpoint's replay has other rows than this one, of {tuple(storage.shape[1:])} {name} "
                     "numbers: give the environment and the settings that it was made with."
                 )
-            kept = rows[name][max(self.written - self.steps - first, 0) :]
-            storage[self._slots(first + len(rows[name]) - len(kept), len(kept))] = kept.to(storage.device)
+            newest = rows[name][max(self.written - self.steps - first, 0) :]
+            storage[self._slots(first + len(rows[name]) - len(newest), len(newest))] = newest.to(storage.device)
         self._mark_cuts()
 
     def hold(self, rows: Tree) -> None:
-        """Hold these rows and no others, as if they were all that was ever added."""
+        """Replace the contents by these rows, as if no others had ever been added."""
         self.load_state_dict({**self.state_dict(), "written": len(next(iter(rows.values()))), "cuts": []})
         self.put(0, rows)
 
     def state_dict(self) -> Tree:
-        """Return all but the rows: how many were written, after which a restart came, and the generator."""
+        """Return everything but the rows: how many were written, the cuts, and the generator's state."""
         return {"written": self.written, "cuts": self.cuts, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict` of a replay of the same size; its rows follow by `put`."""
+        """Load a state made by `state_dict` of a replay of equal size; restore its rows with `put`."""
         self.written, self.cuts = state["written"], list(state["cuts"])
         self.state["newest"].fill_((self.written - 1) % self.steps)
         restore_generator(self.generator, state["generator"])
 
     def _slots(self, first: int, count: int) -> Tensor:
+        """Return the positions in the ring buffer of `count` rows from number `first` on."""
         return torch.arange(first, first + count, device=self.device) % self.steps
 
     def _mark_cuts(self) -> None:
-        """Mark the rows after which the environments began anew: on disk they are as they were added."""
+        """Flag the rows before each cut as truncated; saved rows do not hold these flags."""
         self.cuts = [row for row in self.cuts if row >= self.written - self.steps]
         for row in self.cuts:
             marked = self.by_field({name: rows[row % self.steps] for name, rows in self.state["storage"].items()})
@@ -173,10 +174,10 @@ class Replay:
 
 
 class ReplayWriter:
-    """Keeps steps in one replay, or in several that are equally full and whose rows lie stacked in `state`."""
+    """Adds steps to one replay, or to several equally full ones whose storage is stacked in `state`."""
 
     def __init__(self, replays: Sequence[Replay], state: Tree, source: torch.device | None = None) -> None:
-        """`source` is the device that steps come from: from the CPU a GPU is sent them in one copy a dtype."""
+        """`source` is the device of the steps: from the CPU to a GPU they are staged and sent in one copy per dtype."""
         first, self._replays, self._state = replays[0], list(replays), state
         self._first = first
         pinned, rows = first.device.type == "cuda", len(replays) * first.num_envs
@@ -190,7 +191,7 @@ class ReplayWriter:
                 self._columns |= {name: part.numpy() for name, part in zip(sizes, parts, strict=True)}
 
     def add(self, fields: Mapping[str, Tensor]) -> None:
-        """Keep one step of all environments, those of one replay after another's; other fields are left out."""
+        """Add one step of all environments, ordered replay by replay; fields that the replay lacks are ignored."""
         place = self._first.written % self._first.steps
         slots = {name: rows.select(-3, place) for name, rows in self._state["storage"].items()}
         for name, columns in self._columns.items():
@@ -206,11 +207,11 @@ class ReplayWriter:
 
 
 def _columns(fields: Fields) -> dict[torch.dtype, dict[str, int]]:
-    """Return how many numbers each field takes in the storage of its dtype."""
-    found: dict[torch.dtype, dict[str, int]] = {}
+    """Return the width of each field in the storage of its dtype."""
+    columns: dict[torch.dtype, dict[str, int]] = {}
     for name, field in fields.items():
-        found.setdefault(field.dtype, {})[name] = prod(field.shape)
-    return found
+        columns.setdefault(field.dtype, {})[name] = prod(field.shape)
+    return columns
 
 
 def _name(dtype: torch.dtype) -> str:

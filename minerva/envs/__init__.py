@@ -1,1 +1,1 @@
-"""Environments: the only part of Minerva that knows gymnasium, dm_control and the engines that step them."""
+"""Environments: the only part of Minerva that uses gymnasium and dm_control, and the engines that step them."""

@@ -1,7 +1,7 @@
-"""Drawing without a screen: which of MuJoCo's OpenGL backends works here.
+"""Headless rendering: find an OpenGL backend of MuJoCo that works on this machine.
 
-MuJoCo and dm_control read MUJOCO_GL once, when they are imported, and a backend that does not work may end the
-process. So each is tried in a process of its own, before either library is imported in this one.
+MuJoCo and dm_control read MUJOCO_GL once, when they are imported, and a backend that does not work may kill the
+process. So each is tried in a subprocess, before either library is imported here.
 """
 
 import functools
@@ -12,10 +12,10 @@ import sys
 from minerva.errors import EnvError
 
 GL_BACKENDS = ("egl", "osmesa") if sys.platform == "linux" else ("glfw",)
-"""EGL draws on the GPU where there is one, OSMesa on any processor."""
+"""EGL renders on the GPU where there is one, OSMesa on any CPU."""
 
-LONGEST_TRIAL = 60
-"""Seconds; a driver may hang."""
+TRIAL_TIMEOUT = 60
+"""Seconds that a backend may take to render; a driver may hang."""
 
 TRIAL = """
 import mujoco
@@ -28,34 +28,36 @@ assert renderer.render().any()
 print("drawn", flush=True)
 """
 
-NOTHING_WORKS = (
-    "MuJoCo cannot draw here without a screen: neither EGL nor OSMesa works. On Debian, apt-get install libosmesa6 "
-    "draws on any machine; EGL (libegl1) needs the driver of a GPU."
+NO_GL_BACKEND = (
+    "MuJoCo cannot render here without a display: neither EGL nor OSMesa works. On Debian, apt-get install libosmesa6 "
+    "renders on any machine; EGL (libegl1) needs the driver of a GPU."
 )
 
 
 def select_gl_backend() -> str:
-    """Set MUJOCO_GL to the first backend that works, unless the user has set it, and return it; or raise EnvError."""
+    """Set MUJOCO_GL to the first backend that works, unless it is set, and return it; raise EnvError if none works."""
     wanted = os.environ.get("MUJOCO_GL")
     if wanted:
         if not gl_backend_works(wanted):
-            raise EnvError(f"MUJOCO_GL is {wanted}, which does not work here: unset it, and Minerva finds what does.")
+            raise EnvError(
+                f"MUJOCO_GL is {wanted}, which does not work here: unset it, and Minerva selects one that does."
+            )
         return wanted
     backend = next(filter(gl_backend_works, GL_BACKENDS), None)
     if backend is None:
-        raise EnvError(NOTHING_WORKS)
+        raise EnvError(NO_GL_BACKEND)
     os.environ["MUJOCO_GL"] = backend
     return backend
 
 
 @functools.cache
 def gl_backend_works(backend: str) -> bool:
-    """Return whether a picture can be drawn with this backend, tried in a process of its own."""
+    """Return whether this backend renders a frame, tried in a subprocess."""
     environment = {**os.environ, "MUJOCO_GL": backend}
     try:
         trial = subprocess.run(
-            [sys.executable, "-c", TRIAL], env=environment, capture_output=True, text=True, timeout=LONGEST_TRIAL
+            [sys.executable, "-c", TRIAL], env=environment, capture_output=True, text=True, timeout=TRIAL_TIMEOUT
         )
     except subprocess.TimeoutExpired:
         return False
-    return "drawn" in trial.stdout  # a driver may still fail on its way out
+    return "drawn" in trial.stdout  # a driver may still fail at exit

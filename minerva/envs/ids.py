@@ -1,4 +1,4 @@
-"""From what the user writes to an environment: ids, callables and instances."""
+"""Make environments from what the user gives: ids, callables or instances."""
 
 import contextlib
 import copy
@@ -21,16 +21,16 @@ EnvFactory = Callable[[], gym.Env[Any, Any]]
 DM_CONTROL = "dm_control/"
 
 _made: weakref.WeakValueDictionary[int, gym.Env[Any, Any]] = weakref.WeakValueDictionary()
-"""What functions given as environments have returned, to notice one that returns the same environment again."""
+"""Environments returned by functions given as environments, to detect one that returns the same object again."""
 
 
 def is_dm_control(env: EnvLike) -> bool:
-    """Whether `env` is the id of a dm_control task, whose rewards already lie in [0, 1]."""
+    """Return whether `env` is the id of a dm_control task, whose rewards already lie in [0, 1]."""
     return isinstance(env, str) and env.startswith(DM_CONTROL)
 
 
 def env_name(env: EnvLike) -> str:
-    """A name for folders and messages."""
+    """Return the environment's name, for folders and messages."""
     if isinstance(env, str):
         return env
     if isinstance(env, gym.Env):
@@ -39,7 +39,7 @@ def env_name(env: EnvLike) -> str:
 
 
 def factory(env: EnvLike, **options: Any) -> EnvFactory:
-    """A function that makes a fresh copy of the environment at each call; `options` go to `gymnasium.make`."""
+    """Return a function that makes a new copy of the environment at each call; `options` go to `gymnasium.make`."""
     if isinstance(env, str):
         env_id = _gymnasium_id(env)
         return lambda: _make(env, env_id, **options)
@@ -54,29 +54,31 @@ def factory(env: EnvLike, **options: Any) -> EnvFactory:
 
 
 def known_ids() -> list[str]:
-    """Every id that can be named here in its newest version, dm_control's in Minerva's spelling."""
+    """Return every registered id in its newest version, dm_control's in Minerva's spelling."""
     by_version = sorted(gym.registry.values(), key=lambda spec: spec.version or 0)
-    newest = {(spec.namespace, spec.name): spec.id for spec in by_version}  # old versions may exist in name only
+    newest = {
+        (spec.namespace, spec.name): spec.id for spec in by_version
+    }  # old versions may be registered but unusable
     names = [name for name in newest.values() if not name.startswith((DM_CONTROL, "GymV"))]
     return names + [f"{DM_CONTROL}{domain}/{task}" for domain, task in _dm_control_tasks()]
 
 
 def check_id(env_id: str) -> None:
-    """An EnvError that offers the nearest ids, unless there is an environment of this id. None is made."""
+    """Raise EnvError with the nearest ids if there is no environment of this id. No environment is made."""
     module, _, name = _gymnasium_id(env_id).rpartition(":")
-    with _explained(env_id):
+    with _env_errors(env_id):
         if module:
-            importlib.import_module(module)  # whose import registers the environment
+            importlib.import_module(module)  # importing it registers the environment
         try:
             gym.spec(name)
         except gym.error.DeprecatedEnv:
             raise
-        except gym.error.Error:  # without a version, or of a module that has no such environment
+        except gym.error.Error:  # no version, or a module without such an environment
             raise gym.error.NameNotFound from None
 
 
 def _gymnasium_id(env_id: str) -> str:
-    """The id under which gymnasium knows what the user wrote."""
+    """Return gymnasium's id for the id that the user wrote."""
     if not env_id.startswith(DM_CONTROL):
         if env_id.count(":") > 1 or not ENV_ID_RE.fullmatch(env_id.rpartition(":")[2]):
             close = nearest(env_id, known_ids())
@@ -95,26 +97,26 @@ def _gymnasium_id(env_id: str) -> str:
 
 
 def _dm_control_tasks() -> list[tuple[str, str]]:
-    """(domain, task) of every task of the dm_control suite, or none where it is not installed."""
+    """Return (domain, task) of every task of the dm_control suite; an empty list if it is not installed."""
     if importlib.util.find_spec("dm_control") is None or importlib.util.find_spec("shimmy") is None:
         return []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without a display, dm_control's import warns that it cannot open a window
-        import shimmy  # noqa: F401  its import registers the tasks with gymnasium
+        warnings.simplefilter("ignore")  # without a display, importing dm_control warns that it cannot open a window
+        import shimmy  # noqa: F401  importing it registers the tasks with gymnasium
         from dm_control import suite
     return list(suite.ALL_TASKS)
 
 
 def _make(written: str, env_id: str, **options: Any) -> gym.Env[Any, Any]:
-    if is_dm_control(written):  # its lqr draws its springs when it is made: all copies, of all runs, must draw the same
+    if is_dm_control(written):  # lqr draws its springs when it is made: all copies in all runs must get equal ones
         options["task_kwargs"] = {"random": 0}
-    with _explained(written):
+    with _env_errors(written):
         return gym.make(env_id, **options)
 
 
 @contextlib.contextmanager
-def _explained(written: str) -> Iterator[None]:
-    """gymnasium's complaints about an id, as an EnvError that says what to write instead."""
+def _env_errors(written: str) -> Iterator[None]:
+    """Turn gymnasium's errors about an id into an EnvError that says what to write instead."""
     try:
         yield
     except (
@@ -131,6 +133,7 @@ def _explained(written: str) -> Iterator[None]:
 
 
 def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
+    """Call a user's function and check that it returns a new environment."""
     env = make()
     if not isinstance(env, gym.Env):
         raise EnvError(
@@ -146,6 +149,8 @@ def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
 
 
 def _copies_of(env: gym.Env[Any, Any]) -> EnvFactory:
+    """Return a function that makes deep copies of an environment."""
+
     def make() -> gym.Env[Any, Any]:
         try:
             return copy.deepcopy(env)

@@ -1,7 +1,7 @@
-"""MuJoCo's warnings as log messages, each once.
+"""Log MuJoCo's warnings, each once.
 
-Left alone, MuJoCo prints the same line for every environment that is made and writes a MUJOCO_LOG.TXT into the
-working folder.
+By default MuJoCo prints the same line for every environment that is made and writes MUJOCO_LOG.TXT into the working
+folder.
 """
 
 import logging
@@ -14,7 +14,7 @@ _seen: set[str] = set()
 
 
 def route_warnings() -> None:
-    """Send MuJoCo's warnings to the log, unless the user has a handler of their own or MuJoCo is not here."""
+    """Send MuJoCo's warnings to the log, unless the user has set a handler or MuJoCo is not installed."""
     try:
         import mujoco
     except ImportError:
@@ -24,13 +24,13 @@ def route_warnings() -> None:
 
 
 def _dm_control_handler() -> Any:
-    """The handler that importing dm_control puts in place: it prints the same line for every environment."""
+    """Return the handler that importing dm_control sets, which prints the same line for every environment."""
     return getattr(sys.modules.get("dm_control.mujoco.wrapper.core"), "_warning_callback", None)
 
 
 def _log_once(message: str) -> None:
     if message not in _seen:
         _seen.add(message)
-        # a model file's use of an old attribute is nothing the user can act on
+        # the user cannot fix a deprecated attribute in a model file
         level = logging.DEBUG if "is deprecated" in message else logging.WARNING
         logger.log(level, "MuJoCo: %s", message)

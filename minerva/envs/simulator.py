@@ -1,8 +1,8 @@
-"""The state of a MuJoCo simulation as arrays, and back, to the last bit.
+"""Save and restore the state of a MuJoCo simulation as arrays, bit for bit.
 
-MuJoCo's own integration state is not enough: rewards read derived arrays that lag it by a step, and some tasks write
-into the model. What is exact: the integration state, a forward call to rebuild contacts, then every array of mjData
-whose shape never changes, and the fields of mjModel that differ from the model as it was made.
+MuJoCo's integration state is not enough: rewards read derived arrays that lag it by a step, and some tasks write into
+the model. Exact are: the integration state, a forward call to rebuild contacts, then every array of mjData whose shape
+never changes, and the fields of mjModel that differ from the model as it was made.
 """
 
 import hashlib
@@ -15,18 +15,21 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Numbers = dict[str, Any]
 
 STRUCTS = ("opt", "stat")
-"""Parts of mjModel that hold numbers of their own which change the physics."""
+"""Structs inside mjModel whose numbers change the physics."""
 
 ASSETS = ("mesh_", "skin_", "tex_", "bvh_", "oct_")
-"""Fields of mjModel, by prefix, that hold shapes and pictures read from files: large, and constant."""
+"""Prefixes of the fields of mjModel that hold meshes and textures read from files: large and constant."""
 
 
 ISLANDS = ("dof_island", "tree_island", "map_dof2idof", "map_idof2dof")
-"""Arrays of mjData that only mean something together with the contacts of the last step, and are made anew in each."""
+"""Arrays of mjData that refer to the contacts of the last step and are rebuilt in each step."""
 
 
 class Simulation:
-    """Takes and restores the state of one model and its data. Made before the first reset: see `self.made`."""
+    """Saves and restores the state of one mjModel and its mjData.
+
+    Construct it before the first reset: `made` keeps the model as it was made, to save differences from it.
+    """
 
     def __init__(self, model: Any, data: Any) -> None:
         import mujoco
@@ -35,7 +38,7 @@ class Simulation:
         self.model, self.data = model, data
         self.made = {name: np.array(value) for name, value in _numbers(model)}
         self.digest = _digest(self.made)
-        # for speed: arrays are views of the model's own memory, so that they can be looked up once
+        # for speed: arrays are views of the model's memory, so one lookup is enough
         self._views = {name: value for name, value in _numbers(model) if isinstance(value, np.ndarray)}
         self._bits = {name: value.tobytes() for name, value in self.made.items()}
         fresh = mujoco.MjData(model)  # no contacts yet: arrays whose length depends on them are empty
@@ -44,7 +47,7 @@ class Simulation:
         self._kind = mujoco.mjtState.mjSTATE_INTEGRATION
 
     def take(self) -> Numbers:
-        """Everything the next steps depend on."""
+        """Return everything that later steps depend on."""
         state = np.empty(self.mujoco.mj_stateSize(self.model, self._kind))
         self.mujoco.mj_getState(self.model, self.data, state, self._kind)
         return {
@@ -56,9 +59,9 @@ class Simulation:
         }
 
     def restore(self, taken: Numbers) -> None:
-        """Go back to a state of the same model; ValueError if it is of another one."""
+        """Restore a state that `take` returned; raise ValueError if it is of another model."""
         if taken["made"] != self.digest:
-            raise ValueError("the simulated model is another one now")
+            raise ValueError("the simulated model has changed")
         for name, now in list(self._now()):
             wanted = taken["model"].get(name, self.made[name])
             if _bits(now) != _bits(wanted):
@@ -72,13 +75,13 @@ class Simulation:
             setattr(self.data, name, taken["flags"][name])
 
     def _now(self) -> Iterator[tuple[str, Any]]:
-        """The numbers of the model as they are now."""
+        """Yield the current numbers of the model by name."""
         for name in self.made:
             yield name, self._views[name] if name in self._views else _number(self.model, name)
 
 
 def _arrays(struct: Any) -> Iterator[tuple[str, Array]]:
-    """The arrays of numbers in one of MuJoCo's structs; 64-bit unsigned ones are addresses."""
+    """Yield the numeric arrays of a MuJoCo struct by name; 64-bit unsigned ones are addresses and left out."""
     for name in dir(struct):
         if not name.startswith("_"):
             value = getattr(struct, name)
@@ -87,7 +90,7 @@ def _arrays(struct: Any) -> Iterator[tuple[str, Array]]:
 
 
 def _numbers(model: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays of a model, and arrays and single numbers of its structs as `opt.timestep`."""
+    """Yield the arrays of a model, and the arrays and numbers of its structs under names such as `opt.timestep`."""
     yield from ((name, value) for name, value in _arrays(model) if not name.startswith(ASSETS))
     for part in STRUCTS:
         struct = getattr(model, part)
@@ -113,7 +116,7 @@ def _number(model: Any, name: str) -> Any:
 
 
 def _bits(value: Any) -> bytes:
-    """As they are compared: NaN is equal to itself, and -0.0 is not 0.0."""
+    """Return the bytes, for comparison: NaN equals itself, and -0.0 differs from 0.0."""
     return np.asarray(value).tobytes()
 
 

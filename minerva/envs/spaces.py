@@ -1,4 +1,4 @@
-"""What an environment must look like: a flat observation vector in, a bounded action vector out."""
+"""Check an environment's spaces and flatten its observations: a flat vector in, a bounded action vector out."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from minerva.spec import ActionSpec, ObservationSpec
 
 
 def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
-    """The environment with a one-dimensional observation, or an EnvError that says what is in the way.
+    """Return the environment with one-dimensional observations; raise EnvError if its spaces are not supported.
 
-    A Dict observation becomes its entries one after another, in the order of the space's keys, whatever order they
-    come in. gymnasium sorts the keys of a space made from a plain dict by name; so dm_control's are sorted by name.
+    A Dict observation becomes its entries concatenated in the order of the space's keys, whatever the order in the
+    observation. gymnasium sorts the keys of a space made from a plain dict by name, so dm_control's are sorted by name.
     """
     _check_actions(env.action_space, name)
     _check_observations(env.observation_space, name)
@@ -25,7 +25,7 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
 
 
 def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
-    """Return what a prepared environment observes, as float32, and how it is acted on."""
+    """Return the specs of a prepared environment's observations, as float32, and actions."""
     actions: Any = env.action_space
     return ObservationSpec((spaces.flatdim(env.observation_space),)), ActionSpec.continuous(actions.low, actions.high)
 
@@ -60,6 +60,7 @@ def _check_observations(space: spaces.Space[Any], name: str) -> None:
 
 
 def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+    """Return the leaves of nested Dict and Tuple spaces."""
     if isinstance(space, spaces.Dict):
         return [leaf for part in space.spaces.values() for leaf in _parts(part)]
     if isinstance(space, spaces.Tuple):

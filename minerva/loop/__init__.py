@@ -1,1 +1,1 @@
-"""What runs any algorithm: agents as one stack, collectors, the on-policy and the off-policy loop."""
+"""The training loops of all algorithms: agents in a stack, collectors, the on-policy and the off-policy loop."""

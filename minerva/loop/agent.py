@@ -1,4 +1,4 @@
-"""What the agents share: one tree of tensors that they own, and pure functions that read and replace it."""
+"""Base of all agents: a state, which is one tree of tensors, and pure functions from a state to a new one."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -30,40 +30,40 @@ Rows = dict[str, Tensor]
 
 
 class Agent(ABC):
-    """Acts and learns. `state` holds all that learning changes; the modules' parameters are views of it.
+    """An agent that acts and learns. `state` holds all that learning changes; the modules' parameters are views of it.
 
     Names follow `sort` and `sorted`: methods that take a `state` (`acted`, `evaluated`, `improved`, `updated`) are
-    pure functions of tensors and return what is new; `act`, `learn`, `update` and `load_state_dict` use or change
+    pure functions of tensors and return new values; `act`, `learn`, `update` and `load_state_dict` use or change
     the agent's own state.
 
     `updated(state, data, noise, hyper) -> (state, metrics)` is a whole update, a loop around the methods named in
     `VMAPPED_METHODS`. Those are functions of one agent's tensors and can be compiled, or mapped over many agents'
-    stacked tensors; the loop itself takes both as they come. `learn(data)` draws the noise, calls it and keeps the
-    state; `update(batch)` does so for what a caller hands over under the public names. Each agent's docstring draws the
-    tree of its `state` and names the keys of its `data`.
+    stacked tensors; the loop works on both. `learn(data)` draws the noise, calls `updated` and keeps the new state;
+    `update(batch)` does so for a batch under the public names. Each agent's docstring draws the tree of its `state` and
+    lists the keys of its `data`.
     """
 
     CONFIG: ClassVar[type[Config]]
-    """The class of its config."""
+    """Class of the agent's config."""
     LAYER_SIZES: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes")
-    """Fields of the config that may be given in this order after the device."""
+    """Fields of the config that the constructor takes as positional arguments after the device, in this order."""
     BY_HAND: ClassVar[Mapping[str, Any]] = {}
-    """Defaults of an agent that is made by hand, where they differ from the config's."""
+    """Defaults of an agent that is constructed directly, where they differ from the config's."""
     VMAPPED_METHODS: ClassVar[tuple[str, ...]]
-    """Methods that are mapped over the agents of a stack; `improved.m_step` is the method of a part."""
+    """Methods that are mapped over the agents of a stack; `improved.m_step` is the method of an attribute."""
     COMPILED_METHODS: ClassVar[tuple[str, ...]]
-    """Those of them that are worth compiling each."""
+    """Those of `VMAPPED_METHODS` that are compiled separately."""
     METRICS: ClassVar[Sequence[Metric]]
-    """What an update reports."""
+    """Declarations of the metrics that an update returns."""
     ACTING_STATE: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
-    """What acting needs of the state, as far as there is such a part."""
+    """Entries of the state that acting needs; an agent may lack some."""
     COMPILE_WHOLE_UPDATE: ClassVar[bool] = False
-    """Whether the update has no long loop, so that it is compiled as a whole."""
+    """Whether the update is compiled as a whole, because it has no long loop."""
 
     config: Any
     state: Tree
     policy_function: FunctionalPolicy
-    """The network that acts, as a function of its parameters."""
+    """The acting network as a function of its parameters."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class Agent(ABC):
         config: Config | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """Make an agent from a `config`, which is used as it is, or from `hyperparameters`, its fields.
+        """Make an agent from a `config`, or from `hyperparameters`, which are fields of the config.
 
-        Bounds that are not given are -1 and 1. `layer_sizes` are the widths of the networks' hidden layers. `ranks`
-        learn as one: what the agent owns is the same in all of them.
+        Bounds default to -1 and 1. `layer_sizes` are the widths of the networks' hidden layers. The agent's state is
+        replicated on all data-parallel `ranks`.
         """
         self.config = self._config_by_hand(layer_sizes, hyperparameters) if config is None else config
         if config is not None and (layer_sizes or hyperparameters):
@@ -104,7 +104,7 @@ class Agent(ABC):
         device: str | torch.device = "cpu",
         ranks: Ranks = SINGLE,
     ) -> Self:
-        """Make an agent of any algorithm as trainers and `load_policy` do: its actions live in [-1, 1]."""
+        """Make an agent of any algorithm with actions in [-1, 1], as trainers and `load_policy` do."""
         return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config)
 
     @classmethod
@@ -126,7 +126,7 @@ class Agent(ABC):
 
     @property
     def flat(self) -> FlatParameters:
-        """The parameters of the network that acts, as one vector."""
+        """The parameters of the acting network, as one vector."""
         return self.policy_function.flat
 
     @property
@@ -136,45 +136,45 @@ class Agent(ABC):
 
     @abstractmethod
     def move(self, state: Tree) -> None:
-        """Keep the state in these tensors, which hold the same numbers, from now on."""
+        """Use these tensors, which hold equal values, as the storage of the state."""
 
     @abstractmethod
     def state_dict(self) -> Tree:
-        """Return everything the agent needs to go on as if nothing had happened."""
+        """Return everything that the agent needs to continue training exactly."""
 
     @abstractmethod
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state made by `state_dict`."""
+        """Load a state made by `state_dict`."""
 
     @abstractmethod
     def load_policy(self, state: Tree) -> None:
-        """Take over the networks and the normaliser alone: to act, or to start training from them."""
+        """Load the networks and the normaliser alone: to act, or to start training from them."""
 
     # --- acting ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """Return `actions_raw` as drawn, `actions_executed` within the bounds, and what else learning wants to know."""
+        """Return `actions_raw` as sampled, `actions_executed` within the bounds, and whatever else learning needs."""
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw the noise of actions for observations of this shape without its last axis.  -> [..., noise size]"""
+        """Draw action noise for a batch of this shape.  -> [..., noise size]"""
         return self.distribution.draw_noise(shape, self.generator, self.flat.vector.dtype)
 
-    def draw_own_actions(self, shape: tuple[int, ...]) -> Tensor:
+    def draw_local_actions(self, shape: tuple[int, ...]) -> Tensor:
         """Draw the action noise of all ranks' environments and return this rank's slice.  [..., E]"""
         *before, envs = shape
         return self.ranks.local_shard(self.draw_actions((*before, envs * self.ranks.count)), -2)
 
     @abstractmethod
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
-        """Return actions within the bounds, and nothing else.  [..., O] -> [..., D]"""
+        """Return the policy's actions within the bounds.  [..., O] -> [..., D]"""
 
     # --- learning -------------------------------------------------------------------------------------------
 
     def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
-        """Learn from what the loop hands over, a rollout or a prepared batch, and return the metrics.
+        """Update the agent on a rollout or a prepared batch and return the metrics.
 
-        `remaining` falls from 1 to 0 over a run whose rates are annealed. `noise` None: drawn by `draw_update`.
+        `remaining` falls from 1 to 0 over a run with annealed rates. If `noise` is None, `draw_update` draws it.
         """
         noise = self.draw_update(data) if noise is None else noise
         metrics = InPlace(self.updated, self.state, "off")(data, noise, self.hyper(remaining))
@@ -182,44 +182,44 @@ class Agent(ABC):
 
     @abstractmethod
     def updated(self, state: Tree, data: Rows, noise: Any, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after learning from `data`, and metrics."""
+        """Return the state after one update on `data`, and its metrics."""
 
     @abstractmethod
     def draw_update(self, data: Rows) -> Any:
         """Draw the noise of one update on `data`: a tree of tensors."""
 
     def draw_orders(self, *shape: int) -> Tensor:
-        """Draw random orders of this rank's rows, of which there are as many as the last axis is long.  [..., rows]"""
+        """Draw random permutations of this rank's rows; the last number of `shape` is their count.  [..., rows]"""
         *before, rows = shape
         drawn = torch.rand((*before, self.ranks.count * rows), generator=self.generator, device=self.device)
         return self.ranks.local_shard(drawn, -1).argsort(-1)
 
     def hyper(self, remaining: float = 1.0) -> Rows:
-        """Return the config's TENSOR fields as tensors: a captured graph and stacked agents can vary them.
+        """Return the config's TENSOR fields as tensors, which can vary in a captured graph and among stacked agents.
 
-        `remaining` falls from 1 to 0 over a run whose rates are annealed.
+        `remaining` falls from 1 to 0 over a run with annealed rates.
         """
         fields = {name: getattr(self.config, name) for name in self.config.fields_with(TENSOR)}
         return as_tensors({**fields, **self._derived_numbers(remaining)}, self.flat.vector)
 
     @abstractmethod
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
-        """Return the numbers of an update that are not a field's value as it stands."""
+        """Return the numbers of an update that are derived from the config, such as annealed rates."""
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return an update's metrics as they are logged."""
+        """Return an update's metrics in the form that is logged."""
         return metrics
 
     def weights(self) -> Tree:
-        """Return what another agent of the same config needs to act as this one does."""
+        """Return the entries of the state with which another agent of equal config acts as this one does."""
         return {name: part for name, part in self.state.items() if name in self.ACTING_STATE}
 
     def calls(self, piece: str) -> int:
-        """Return how often an update calls a piece."""
+        """Return how often an update calls a method of `VMAPPED_METHODS`."""
         return 1
 
     def lifted(self, lift: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
-        """Return a copy with `lift(name, piece)` in the place of each piece named in `VMAPPED_METHODS`."""
+        """Return a copy in which each method of `VMAPPED_METHODS` is replaced by `lift(name, method)`."""
         other = copy.copy(self)
         for name in self.VMAPPED_METHODS:
             part, _, method = name.rpartition(".")
@@ -235,31 +235,31 @@ class Agent(ABC):
 
 
 class OffPolicyAgent(Agent):
-    """An agent that learns from a replay."""
+    """An agent that learns from batches of a replay."""
 
     skipped: int = 0
-    """Updates left out because a value was not finite."""
+    """Updates skipped because a value was not finite."""
 
     @property
     def sequence_length(self) -> int:
-        """Rows of the replay, one after another, that an update takes for each element of its batch."""
+        """Length of the replay sequences in a batch; 1: single transitions."""
         return 1
 
     def action_fields(self, action: Field) -> dict[str, Field]:
-        """Return what else of `acted` the replay has to keep, beside the executed actions; `action` is their field."""
+        """Return the outputs of `acted` that the replay stores beside `actions_executed`; `action` is their field."""
         return {}
 
     @abstractmethod
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
-        """Draw actions uniformly, for observations of this shape without its last axis; keys as those of `acted`."""
+        """Draw uniform actions for a batch of this shape; the keys are those of `acted`."""
 
     @abstractmethod
     def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
-        """Return a batch from the replay as `updated` takes it."""
+        """Return a batch from the replay in the form that `updated` takes."""
 
 
 def _action_size(actions: int | ActionSpec) -> int:
-    """Return how many numbers an action has; the agents' policies are continuous."""
+    """Return the number of action dimensions; raise ConfigError if the actions are not continuous."""
     if not isinstance(actions, ActionSpec):
         return actions
     if actions.kind != "continuous":
@@ -270,7 +270,7 @@ def _action_size(actions: int | ActionSpec) -> int:
 
 
 def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> Rows:
-    """Return numbers and lists of numbers as tensors of one dtype, sent to the device together."""
+    """Return numbers and lists of numbers as tensors of the dtype and device of `like`, sent in one transfer."""
     lists = {name: list(value) if isinstance(value, Sequence) else [value] for name, value in numbers.items()}
     packed = torch.tensor([number for part in lists.values() for number in part], dtype=like.dtype, device=like.device)
     parts = packed.split([len(part) for part in lists.values()])
@@ -281,16 +281,16 @@ def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> 
 
 
 def metrics_to_host(metrics: Rows, ranks: Ranks = SINGLE, declared: Iterable[Metric] = ()) -> list[dict[str, float]]:
-    """Return metrics as numbers, in one transfer: of an agent over all ranks, or of each agent of a stack."""
+    """Return metrics as floats, in one transfer: of one agent reduced over ranks, or of each stacked agent."""
     columns = torch.stack([value.detach().to(torch.float64) for value in metrics.values()]).unsqueeze(-1)
     if ranks.count > 1:
-        columns = _over_ranks(list(metrics), torch.stack([of for (of,) in ranks.each(columns)]), declared)
+        columns = _over_ranks(list(metrics), torch.stack([part for (part,) in ranks.each(columns)]), declared)
     rows = columns.flatten(1).T.tolist() if columns.ndim == 2 else columns.squeeze(-1).T.tolist()
     return [dict(zip(metrics, row, strict=True)) for row in rows]
 
 
 def _over_ranks(names: Sequence[str], columns: Tensor, declared: Iterable[Metric]) -> Tensor:
-    """Return one value for all ranks of each metric: what its declaration says, a mean if it has none.  [W, M, 1]"""
+    """Reduce each metric over ranks as its declaration says, by default to the mean.  [W, M, 1] -> [M, 1]"""
     chosen = {"min": columns.amin(0), "max": columns.amax(0), "mean": columns.mean(0)}
     reduce = {metric.name: metric.reduce for metric in declared}
     return torch.stack([chosen[reduce.get(name, "mean")][row] for row, name in enumerate(names)])

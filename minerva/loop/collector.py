@@ -1,7 +1,7 @@
-"""Collectors: fill rollouts or replays with what agents do in environments. The loops know no other way to act.
+"""Collectors: fill rollouts or replays with transitions. The loops act through collectors alone.
 
-`LocalCollector` steps an engine in this process, on the CPU or on the learner's GPU; `remote.RemoteCollector` lets
-workers act by themselves.
+`LocalCollector` steps an engine in this process, on the CPU or on the learner's GPU; `remote.RemoteCollector` uses
+remote workers.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ Interrupted = Callable[[], bool]
 
 
 class ReplayPlan(NamedTuple):
-    """What an off-policy loop wants of a collector until its next report."""
+    """What a collector has to do for an off-policy loop until the next report."""
 
     step: int
     """Environment steps taken so far."""
@@ -28,14 +28,14 @@ class ReplayPlan(NamedTuple):
     """Collect at least until this step; never past `total_steps`."""
     total_steps: int
     draw: Callable[[int, tuple[int, ...]], Any]
-    """`(step, shape)` -> noise, or actions drawn at random, for environments of this shape: [E], or [T, E]."""
+    """`(step, shape)` -> action noise, or uniformly random actions, for a shape [E] or [T, E]."""
     learn: Callable[[int, int], int]
-    """`(before, after)`: run the updates that belong to the steps between; return how many they were."""
+    """`(before, after)`: run the updates that are due between two steps and return how many there were."""
     interrupted: Interrupted
 
 
 class Collected(NamedTuple):
-    """How far an off-policy loop's collector got."""
+    """Result of `Collector.fill_replay`: the step reached, episodes that ended, and the collector's metrics."""
 
     step: int
     episodes: list[Episode]
@@ -43,27 +43,27 @@ class Collected(NamedTuple):
 
 
 class Collector(ABC):
-    """Acts in environments and keeps what happens."""
+    """Acts in environments and stores the transitions."""
 
     envs: Any
-    """What is acted in, as far as a trainer needs it: an `Engine`, or what stands for one."""
+    """The environments as a trainer needs them: an `Engine`, or `RemoteEnvs`."""
     workers_count: int = 0
-    """Workers that act by themselves."""
+    """Number of remote workers."""
 
     @abstractmethod
     def fill_rollouts(self, stack: Stack, writer: RolloutWriter, interrupted: Interrupted) -> list[Episode]:
-        """Fill the writer's rollouts and return the episodes that ended meanwhile.
+        """Fill the writer's rollouts and return the episodes that ended.
 
-        If it is interrupted, the rollouts stay filled in part, and the next call continues them.
+        If interrupted, the rollouts stay partly filled, and the next call continues them.
         """
 
     @abstractmethod
     def fill_replay(self, stack: Stack, writer: ReplayWriter, plan: ReplayPlan) -> Collected:
-        """Act, keep every step and learn on the way, as planned; if it is interrupted, stop after a step."""
+        """Act, store every step and run the updates of the plan; if interrupted, stop after a step."""
 
 
 class LocalCollector(Collector):
-    """Steps an engine of this process. With an engine on the learner's device, nothing is copied to the host."""
+    """Steps an engine in this process. With an engine on the learner's device, nothing is copied to the host."""
 
     envs: Engine
 
@@ -73,10 +73,10 @@ class LocalCollector(Collector):
     def fill_rollouts(
         self, stack: Stack, writer: RolloutWriter, interrupted: Interrupted = lambda: False
     ) -> list[Episode]:
-        """Act with noise that was drawn for the whole rollout."""
+        """Fill the rollouts with action noise drawn once for all their steps; return the episodes that ended."""
         first = writer.rollouts[0]
         for agent, rollout in zip(stack.agents, writer.rollouts, strict=True):
-            rollout.begin(agent.draw_own_actions)
+            rollout.begin(agent.draw_local_actions)
         noise = stack.stacked([rollout.noise for rollout in writer.rollouts]).unbind(-3)
         while not (first.full or interrupted()):
             obs = self.envs.obs
@@ -85,9 +85,9 @@ class LocalCollector(Collector):
         return self.envs.take_episodes()
 
     def fill_replay(self, stack: Stack, writer: ReplayWriter, plan: ReplayPlan) -> Collected:
-        """Act, learn from what the replay holds, then step with those actions.
+        """At each step choose actions, run the updates that are due, then step the environments and store the step.
 
-        Neither waits for the other: on a GPU the update runs while environments step on the CPU.
+        Updates and environments overlap: on a GPU the update runs while environments step on the CPU.
         """
         agents = len(stack.agents)
         each = self.envs.num_envs // agents
@@ -103,12 +103,12 @@ class LocalCollector(Collector):
 
 
 def _row(obs: Tensor, acted: Mapping[str, Tensor], transition: Transition) -> dict[str, Tensor]:
-    """Return one step of all environments by field."""
+    """Return one step of all environments as tensors by field."""
     return {"obs": obs, **acted, **transition._asdict()}
 
 
 def steps_of(draws: Any) -> list[Any]:
-    """Return the draws of each step, from noise [T, E, D] or actions [T, E, ...] by name."""
+    """Split noise [T, E, D], or tensors [T, E, ...] by name, into one entry per step."""
     if isinstance(draws, torch.Tensor):
         return list(draws.unbind())
     steps = len(next(iter(draws.values())))

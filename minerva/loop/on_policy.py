@@ -1,4 +1,4 @@
-"""The loop that PPO and V-MPO share: collect a rollout, learn from it, throw it away."""
+"""The loop of on-policy algorithms (PPO, V-MPO): collect a rollout, learn from it, discard it."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,31 +14,31 @@ from minerva.errors import ConfigError
 from minerva.loop.agent import Agent, Rows
 from minerva.loop.collector import Collector
 from minerva.loop.stacking import Stack, joined_state
-from minerva.loop.trainer import Trainer, note, taken_episodes
+from minerva.loop.trainer import Trainer, assign_episodes, take_episodes
 from minerva.runs.run_group import RunGroup
 
 
 class OnPolicyTrainer(Trainer):
-    """Rollouts of `rollout_steps` in `num_envs` environments, each learned from once."""
+    """Trainer that collects rollouts of `rollout_steps` in `num_envs` environments and learns from each once."""
 
     agent: Agent
 
     @property
     def batch_size(self) -> int:
-        """Steps of a rollout."""
+        """Environment steps of a rollout, over all environments."""
         steps: int = self.config.num_envs * self.config.rollout_steps
         return steps
 
     @functools.cached_property
     def reward_norm(self) -> RewardNorm | None:
-        """What scales the rewards; without a word in the config, those of dm_control are left as they are."""
-        wanted = self.config.normalize_rewards
-        normalized = not is_dm_control(self.env) if wanted is None else wanted
+        """Reward normaliser, or None; by default dm_control's rewards are not normalised."""
+        setting = self.config.normalize_rewards
+        normalized = not is_dm_control(self.env) if setting is None else setting
         return RewardNorm(self.num_envs, self.config.gamma, self.device) if normalized else None
 
     @classmethod
     def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
-        """Collect, learn, report. `runs.steps` saves and evaluates between two rollouts."""
+        """Collect, learn and report until the runs end. `runs.steps` saves and evaluates between two rollouts."""
         first = trainers[0]
         updates = runs.total_steps // first.batch_size
         stack = Stack([trainer.agent for trainer in trainers], runs.settings.compile, updates)
@@ -47,7 +47,7 @@ class OnPolicyTrainer(Trainer):
         writer = RolloutWriter(rollouts, joined_state(rollouts))
         for step in runs.steps(by=first.batch_size):
             stack.invalidate_cached_weights()
-            note(collector.fill_rollouts(stack, writer, lambda: runs.interrupted), trainers)
+            assign_episodes(collector.fill_rollouts(stack, writer, lambda: runs.interrupted), trainers)
             if not first.rollout.full:
                 runs.pause(runs.step)
                 continue
@@ -55,10 +55,10 @@ class OnPolicyTrainer(Trainer):
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
                 trainer.health(row)
-            runs.report(step, metrics, taken_episodes(trainers))
+            runs.report(step, metrics, take_episodes(trainers))
 
     def check(self, total_steps: int) -> None:
-        """A run has to hold at least one update."""
+        """Raise ConfigError if `total_steps` is less than one rollout."""
         if total_steps < self.batch_size:
             raise ConfigError(
                 f"total_steps is {total_steps}, less than one rollout of {self.batch_size} steps "
@@ -67,12 +67,12 @@ class OnPolicyTrainer(Trainer):
 
     @functools.cached_property
     def rollout(self) -> Rollout:
-        """What is collected, learned from, and overwritten."""
+        """The rollout buffer, overwritten by each rollout."""
         fields = {**transition_fields(self.envs.observation), "actions_raw": action_field(self.envs.action)}
         return Rollout(self.config.rollout_steps, self.num_envs, fields, self.envs.device, self.device)
 
     def start(self, step: int) -> None:
-        """Begin new episodes everywhere, with nothing collected and no return under way."""
+        """Reset all environments, and discard an unfinished rollout, episodes and running returns."""
         super().start(step)
         self.rollout.clear()
         self.episodes = []
@@ -80,23 +80,23 @@ class OnPolicyTrainer(Trainer):
             self.reward_norm.state["running"].zero_()
 
     def state_dict(self) -> Tree:
-        """Agent, environments, reward normaliser, the watch over constraints and what is collected of a rollout."""
+        """Return the state of agent, environments, reward normaliser, health checks and the unfinished rollout."""
         reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
-        own = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": self.health.state_dict()}
-        return {**super().state_dict(), **own}
+        added = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": self.health.state_dict()}
+        return {**super().state_dict(), **added}
 
     def load_state_dict(self, state: Tree) -> str:
-        """Take over a state made by `state_dict`."""
+        """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
-        if state["health"] is not None:  # PPO's runs of earlier versions were not watched
+        if state["health"] is not None:  # PPO runs of earlier versions have no health checks
             self.health.load_state_dict(state["health"])
         self.rollout.load_state_dict(state["rollout"])
         return super().load_state_dict(state)
 
 
 def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable[[Rows], Rows]:
-    """The function that scales the rewards of a rollout, for all trainers at once."""
+    """Return a function that scales the rewards of all trainers' rollouts in one call."""
     norms = [trainer.reward_norm for trainer in trainers if trainer.reward_norm is not None]
     if not norms:
         return lambda data: data

@@ -1,4 +1,4 @@
-"""Many seeds at about the price of one: trainers whose agents act and learn together, each in a run of its own."""
+"""Train many seeds at about the cost of one: agents act and learn in batched calls, each in its own run."""
 
 import logging
 import re
@@ -23,9 +23,9 @@ logger = logging.getLogger("minerva")
 
 
 class Population:
-    """Trains several trainers of one algorithm and one shape in one process, each as it would be trained alone.
+    """Trainers of one algorithm and one shape, trained together in one process, each as it would be trained alone.
 
-    Their configs may differ in numbers that an update takes as input (rates, bounds, discounts), and in nothing else.
+    Their configs may differ only in numbers that an update takes as input (rates, bounds, discounts).
     """
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
@@ -40,9 +40,9 @@ class Population:
             raise ConfigError(f"seeds are {[seed for seed, _ in seen]}: two of them would be the same run.")
 
     def train(self, total_steps: int, out_dirs: Sequence[str | Path], **settings: Any) -> list[Result]:
-        """Train each until `total_steps` environment steps of its own, into its own folder.
+        """Train each trainer for `total_steps` environment steps, into its own folder.
 
-        `settings` are the fields of `RunSettings`. Folders that hold an unfinished run of the same config go on.
+        `settings` are the fields of `RunSettings`. An unfinished run of the same config in a folder is resumed.
         """
         how = RunSettings(**settings)
         self.trainers[0].check(total_steps)
@@ -54,9 +54,9 @@ class Population:
             ]
             begin_at = _common_step(runs)
             for run in runs:
-                run.begin_at, run.group = begin_at, _group(runs[0].folder.path)
+                run.begin_at, run.group = begin_at, _group_name(runs[0].folder.path)
                 stack.enter_context(run)
-            _say_if_apart(runs)
+            _warn_if_steps_differ(runs)
             console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
             view = stack.enter_context(ProgressView(console, total_steps, first, how.quiet))
             try:
@@ -69,7 +69,7 @@ class Population:
         return [run.result() for run in runs]
 
     def _train(self, runs: Sequence[Run], show: Callable[[int], None]) -> None:
-        """The runs that are furthest behind, until they have caught up with the next; then with those."""
+        """Train the runs that are furthest behind until they catch up with the next ones, and so on to the end."""
         failures: list[TrainingError] = []
         while True:
             going = [n for n, run in enumerate(runs) if not run.ended]
@@ -84,7 +84,7 @@ class Population:
             try:
                 type(trainers[0]).loop(trainers, collector, together)
             except TrainingError:
-                if len(together.failures) < len(group):  # not of one seed: an environment, the disk
+                if len(together.failures) < len(group):  # not the fault of single seeds: an environment, the disk
                     raise
             failures += together.failures.values()
         if len(failures) == len(runs):
@@ -98,33 +98,33 @@ def joined_collector(trainers: Sequence[Trainer]) -> Collector:
 
 
 def _common_step(runs: Sequence[Run]) -> int | None:
-    """The newest step at which all runs that were begun have a checkpoint; None if there is none.
+    """Return the newest step at which all started runs have a checkpoint; None if there is none.
 
-    A kill may come when some have saved and others have not. From a common step they go on as one, bit for bit.
+    A kill may come after some have saved and others have not. From a common step they resume together, bit for bit.
     """
     known = [run.store.steps() for run in runs if run.store.exists()]
     common = set.intersection(*known) if known else set()
     return max(common, default=None)
 
 
-def _group(first: Path) -> str:
-    """What the seeds have in common, from the first folder: `<algo>_<env>_<time>`, or what is above `seed0`."""
+def _group_name(first: Path) -> str:
+    """Return the seeds' common name, from the first folder: `<algo>_<env>_<time>`, or the parent of `seed0`."""
     shared = re.sub(r"(^|_)seed\d+", "", first.absolute().name)
     return shared or first.absolute().parent.name
 
 
-def _say_if_apart(runs: Sequence[Run]) -> None:
+def _warn_if_steps_differ(runs: Sequence[Run]) -> None:
     steps = sorted({run.step for run in runs if not run.already_finished})
     if len(steps) > 1:
         logger.warning(
-            "The seeds stand at steps %s: those behind catch up first. What is learned alone and what is learned "
-            "together differ in the last digits.",
+            "The seeds are at steps %s: those behind catch up first. Training alone and training together differ in "
+            "the last digits.",
             ", ".join(f"{step:,}" for step in steps),
         )
 
 
 def _check_alike(first: Trainer, other: Trainer) -> None:
-    """Refuse trainers that cannot learn as one."""
+    """Raise ConfigError if two trainers cannot be stacked."""
     mine, theirs = first.config.to_dict(), other.config.to_dict()
     for name, value in mine.items():
         inputs = name in first.config.fields_with(TENSOR) and (value is None) == (theirs[name] is None)

@@ -1,8 +1,8 @@
-"""The remote collector: environments in equal parts, each stepped by a worker with weights the learner publishes.
+"""The remote collector: equal parts of the environments, each stepped by a worker with weights the learner publishes.
 
-A worker is a function of what it is sent: the state of its simulators, weights, and the noise of its actions. So one
-that dies is replaced by another that is sent the same, and what it collects does not depend on where it runs. The noise
-is drawn by the learner: rollouts are those of one process that acts in the same parts of the environments.
+A worker is a function of what it is sent: the state of its simulators, weights, and action noise. So a worker that dies
+is replaced by another that is sent the same request, and what it collects does not depend on where it runs. The learner
+draws the noise: rollouts equal those of one process that acts in the same parts of the environments.
 """
 
 import logging
@@ -30,23 +30,23 @@ logger = logging.getLogger("minerva")
 State = dict[str, Any]
 
 ROUND = 25
-"""Steps of each environment that workers collect at once for a replay."""
+"""Steps per environment of one collection round for a replay."""
 
 
 class CollectRequest(NamedTuple):
-    """What a worker is to collect."""
+    """A learner's request to a worker to collect steps."""
 
     number: int
-    """Requests before this one: a worker that has answered so many is where it should be."""
+    """Number of requests before this one: a worker that has served as many is in the right state."""
     state: State
-    """Of its environments before this request."""
+    """State of the worker's environments before this request."""
     weights: Tree
     draws: Tensor | Rows
-    """Noise of the actions [T, E, D], or the actions themselves as `Agent.acted` gives them."""
+    """Action noise [T, E, D], or the actions themselves in the form that `Agent.acted` returns."""
 
 
 class CollectResult(NamedTuple):
-    """What a worker sends back: its steps by field [T, E, ...], episodes that ended, its environments after them."""
+    """A worker's reply: its steps by field [T, E, ...], episodes that ended, and its environments' new state."""
 
     fields: dict[str, Tensor]
     episodes: list[Episode]
@@ -54,35 +54,35 @@ class CollectResult(NamedTuple):
 
 
 class ActorWorker:
-    """A worker's part: environments, and an agent to act in them."""
+    """The code that a worker runs: environments, and an agent that acts in them."""
 
     def __init__(self, agent: Agent, env: EnvLike, num_envs: int, engine: EngineName, calls: int) -> None:
-        """`calls` to act are to come: making that quick has to be worth it."""
+        """Make the environments; `calls` is the expected number of calls to act, which decides about compiling."""
         self.envs = make_engine(env, num_envs, engine)
         self.agent, self.stack = agent, Stack([agent], "auto", calls)
         self.number = -1
 
     def describe(self) -> dict[str, Any]:
-        """Return what the environments look like."""
+        """Return the name, engine and specs of the environments."""
         envs = self.envs
         specs = {"observation": envs.observation, "action": envs.action}
         return {"name": envs.name, "env_name": envs.env_name, "exact": envs.resumes_exactly, **specs}
 
     def reset(self, seeds: Sequence[int]) -> State:
-        """Begin new episodes and return the state of the environments."""
+        """Reset the environments with these seeds and return their state."""
         self.envs.reset(seeds)
         self.number = 0
         return self.envs.state_dict()
 
     def restore(self, number: int, state: State) -> str:
-        """Put the environments where they were after so many requests; return why that fails, if it does."""
+        """Restore the environments' state after `number` requests; return "", or why that is impossible."""
         self.number = number
         return self.envs.load_state_dict(state)
 
     def collect(self, request: CollectRequest) -> CollectResult:
-        """Answer a request."""
-        if request.number != self.number:  # a new worker in the place of one that died
-            self._catch_up(request)
+        """Load the weights, act for the requested steps and return them."""
+        if request.number != self.number:  # this worker replaces one that died
+            self._restore_or_reset(request)
         copy_(self.agent.state, request.weights)
         self.stack.invalidate_cached_weights()
         rows: list[Rows] = []
@@ -95,7 +95,8 @@ class ActorWorker:
         fields = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         return CollectResult(fields, self.envs.take_episodes(), self.envs.state_dict())
 
-    def _catch_up(self, request: CollectRequest) -> None:
+    def _restore_or_reset(self, request: CollectRequest) -> None:
+        """Restore the state that the request holds; if that is impossible, warn and start new episodes."""
         reason = self.restore(request.number, request.state)
         if reason:
             logger.warning("A worker was replaced, and its environments start new episodes (%s).", reason)
@@ -104,40 +105,40 @@ class ActorWorker:
 
 
 class Worker(Protocol):
-    """Something that has an `ActorWorker` and does what it is asked, here or elsewhere."""
+    """A handle of an `ActorWorker`, in this process or in another."""
 
     def begin(self, name: str, *arguments: Any) -> Any:
-        """Ask for a call of the worker's method."""
+        """Start a call of the worker's method and return a handle of the call."""
 
     def result(self, begun: Any) -> Any:
-        """Return what the call gave."""
-
-    def close(self) -> None:
-        """Free the environments."""
-
-
-class LocalWorker:
-    """A worker in this process, which does what it was asked when the result is wanted."""
-
-    def __init__(self, block: ActorWorker) -> None:
-        self.block = block
-
-    def begin(self, name: str, *arguments: Any) -> Any:
-        """Note the call."""
-        return name, arguments
-
-    def result(self, begun: Any) -> Any:
-        """Carry the call out."""
-        name, arguments = begun
-        return getattr(self.block, name)(*arguments)
+        """Wait for a call and return its result."""
 
     def close(self) -> None:
         """Close the environments."""
-        self.block.envs.close()
+
+
+class LocalWorker:
+    """A worker in this process, which makes a call when its result is requested."""
+
+    def __init__(self, worker: ActorWorker) -> None:
+        self.worker = worker
+
+    def begin(self, name: str, *arguments: Any) -> Any:
+        """Return the call, to be made by `result`."""
+        return name, arguments
+
+    def result(self, begun: Any) -> Any:
+        """Make the call and return its result."""
+        name, arguments = begun
+        return getattr(self.worker, name)(*arguments)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.worker.envs.close()
 
 
 class RemoteEnvs:
-    """The environments of all workers as a trainer sees them. They are not stepped here, but collected from."""
+    """The environments of all workers as a trainer sees them. Only the workers step them."""
 
     def __init__(self, workers: Sequence[Worker], num_envs: int) -> None:
         if num_envs % len(workers):
@@ -155,29 +156,29 @@ class RemoteEnvs:
         self.number = 0
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Begin new episodes everywhere, environment i seeded with `seeds[i]`."""
+        """Reset every environment, environment i with `seeds[i]`."""
         self.number = 0
         parts = [seeds[n * self.each : (n + 1) * self.each] for n in range(len(self.workers))]
-        self.states = self._all("reset", *([part] for part in parts))
+        self.states = self._call_all("reset", *([part] for part in parts))
 
     def state_dict(self) -> State:
-        """Return the state of one engine with all environments."""
+        """Return the state in the form of one engine that has all environments."""
         if not self.states:
-            return {"simulators": [], "obstacle": "nothing was begun"}
+            return {"simulators": [], "obstacle": "no episode was started"}
         whole = {name: torch.cat([state[name] for state in self.states]) for name in ("obs", "returns", "lengths")}
         simulators = [one for state in self.states for one in state["simulators"]]
         reason = next((state["obstacle"] for state in self.states if state["obstacle"]), "")
         return {**whole, "simulators": simulators, "obstacle": reason}
 
     def load_state_dict(self, state: State) -> str:
-        """Go on where `state_dict` was made. Return why that cannot be done, if so: then reset the environments."""
+        """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""
         if state["obstacle"]:
             return str(state["obstacle"])
         self.number, self.states = 0, []
         for n in range(len(self.workers)):
-            own = slice(n * self.each, (n + 1) * self.each)
-            self.states.append({name: part if name == "obstacle" else part[own] for name, part in state.items()})
-        reasons = self._all("restore", *([0, part] for part in self.states))
+            envs = slice(n * self.each, (n + 1) * self.each)
+            self.states.append({name: part if name == "obstacle" else part[envs] for name, part in state.items()})
+        reasons = self._call_all("restore", *([0, part] for part in self.states))
         return next(filter(None, reasons), "")
 
     def close(self) -> None:
@@ -185,35 +186,36 @@ class RemoteEnvs:
         for worker in self.workers:
             worker.close()
 
-    def _all(self, name: str, *arguments: Sequence[Any]) -> list[Any]:
-        begun = [worker.begin(name, *own) for worker, own in zip(self.workers, arguments, strict=True)]
-        return [worker.result(one) for worker, one in zip(self.workers, begun, strict=True)]
+    def _call_all(self, name: str, *arguments: Sequence[Any]) -> list[Any]:
+        """Call a method of every worker with its arguments and return the results."""
+        calls = [worker.begin(name, *args) for worker, args in zip(self.workers, arguments, strict=True)]
+        return [worker.result(call) for worker, call in zip(self.workers, calls, strict=True)]
 
 
 class RemoteCollector(Collector):
-    """Lets workers act by themselves, each in an equal part of the environments."""
+    """Collects from workers, each of which steps an equal part of the environments."""
 
     envs: RemoteEnvs
 
     def __init__(self, workers: Sequence[Worker], num_envs: int) -> None:
         self.envs = RemoteEnvs(workers, num_envs)
         self.workers_count = len(workers)
-        self._begun: list[Any] = []
+        self._calls: list[Any] = []
 
     def fill_rollouts(self, stack: Stack, writer: RolloutWriter, interrupted: Interrupted) -> list[Episode]:
-        """Let the workers collect the whole rollout; it is not interrupted on the way."""
+        """Collect the whole rollout from the workers, without interruption; return the episodes that ended."""
         (agent,), (rollout,) = stack.agents, writer.rollouts
-        rollout.begin(agent.draw_own_actions)
+        rollout.begin(agent.draw_local_actions)
         self.begin(agent.weights(), rollout.noise)
         fields, episodes = self.finish()
         writer.fill(fields)
         return episodes
 
     def fill_replay(self, stack: Stack, writer: ReplayWriter, plan: ReplayPlan) -> Collected:
-        """Learn from one round while workers collect the next.
+        """Learn from one round while the workers collect the next.
 
-        So they act with weights that lack the updates of one round, and of no more. No round is under way at the end:
-        what is saved then is all there is.
+        So the workers' weights lag by the updates of one round at most. No round is in progress at the end, so that a
+        checkpoint is complete.
         """
         (agent,), by, step, stale = stack.agents, self.envs.num_envs, plan.step, 0
         left = min(-(-(plan.until - step) // by), (plan.total_steps - step) // by)
@@ -233,28 +235,28 @@ class RemoteCollector(Collector):
         return Collected(step, episodes, {"actors/staleness": stale})
 
     def begin(self, weights: Tree, draws: Any) -> None:
-        """Let the workers collect with these weights; `draws` are noise [T, E, D], or actions by name."""
+        """Start collecting with these weights; `draws` is action noise [T, E, D], or actions by name."""
         envs = self.envs
         published = self.publish(mapped(lambda tensor: tensor.detach().cpu().clone(), weights))
-        own = [mapped(lambda rows, n=n: self._part(rows.cpu(), n), draws) for n in range(len(envs.workers))]
+        parts = [mapped(lambda rows, n=n: self._part(rows.cpu(), n), draws) for n in range(len(envs.workers))]
         requests = [
-            CollectRequest(envs.number, state, published, part) for state, part in zip(envs.states, own, strict=True)
+            CollectRequest(envs.number, state, published, part) for state, part in zip(envs.states, parts, strict=True)
         ]
-        self._begun = [worker.begin("collect", one) for worker, one in zip(envs.workers, requests, strict=True)]
+        self._calls = [worker.begin("collect", one) for worker, one in zip(envs.workers, requests, strict=True)]
 
     def finish(self) -> tuple[dict[str, Tensor], list[Episode]]:
-        """Return what they have collected: steps by field [T, E, ...], and episodes."""
+        """Wait for the workers; return their steps by field [T, E, ...], and the episodes that ended."""
         envs = self.envs
-        begun = zip(envs.workers, self._begun, strict=True)
-        parts: list[CollectResult] = [worker.result(one) for worker, one in begun]
-        self._begun, envs.states = [], [part.state for part in parts]
+        calls = zip(envs.workers, self._calls, strict=True)
+        parts: list[CollectResult] = [worker.result(call) for worker, call in calls]
+        self._calls, envs.states = [], [part.state for part in parts]
         envs.number += 1
         fields = {name: torch.cat([part.fields[name] for part in parts], 1) for name in parts[0].fields}
         episodes = [e._replace(env=n * envs.each + e.env) for n, part in enumerate(parts) for e in part.episodes]
         return fields, episodes
 
     def publish(self, weights: Tree) -> Any:
-        """Return the weights as requests hold them: sent once, where workers are elsewhere."""
+        """Return the weights as requests hold them; a subclass with remote workers sends them once."""
         return weights
 
     def _part(self, rows: Tensor, n: int) -> Tensor:

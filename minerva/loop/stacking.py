@@ -1,7 +1,7 @@
-"""Agents of one shape as one: what they own lies stacked along a leading axis, what they compute is one batched call.
+"""A stack of agents of one shape: states stacked along a leading axis, computations in one batched call.
 
-A single agent is a stack without that axis; nothing of it is moved or mapped. Shapes: S agents of E environments each.
-Environments come as one axis of S * E, agent by agent; data to learn from as [S, ...].
+A single agent is a stack without that axis: its state is not copied and its methods are not mapped. Shapes: S agents of
+E environments each. Environments are one axis of S * E, agent by agent; data to learn from is [S, ...].
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute import tree
-from minerva.compute.compiled import PAYS_FROM, CompileMode, compiled, options_for
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, CompileMode, compiled, options_for
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
@@ -21,16 +21,16 @@ from minerva.loop.agent import Agent, Rows, metrics_to_host
 
 
 class Stackable(Protocol):
-    """Owns a tree of tensors that can be moved."""
+    """An object whose state is a tree of tensors in replaceable storage."""
 
     state: Tree
 
     def move(self, state: Tree) -> None:
-        """Keep the state in these tensors from now on."""
+        """Use these tensors, which hold equal values, as the storage of the state."""
 
 
 def joined_state(owners: Sequence[Stackable]) -> Tree:
-    """The states of all owners in one tree, of which theirs are views from now on."""
+    """Stack the states of all owners in one tree and return it; the owners' states become views of it."""
     if len(owners) == 1:
         return owners[0].state
     state: Tree = tree.stacked([owner.state for owner in owners])
@@ -40,16 +40,16 @@ def joined_state(owners: Sequence[Stackable]) -> Tree:
 
 
 class Stack:
-    """Acts and learns for all its agents at once. Each draws its own noise, so it does what it would do alone."""
+    """Agents that act and learn in batched calls. Each draws its own noise, so it does what it would do alone."""
 
     def __init__(self, agents: Sequence[Agent], mode: CompileMode, updates: int) -> None:
-        """`updates` are those to come: compiling has to be worth it."""
+        """Stack the agents' states; `updates` is the expected number of updates, which decides about compiling."""
         self.agents = list(agents)
         self.many = len(self.agents) > 1
         first = self.agents[0]
         self.mode, self.updates = mode, updates
         self.distributed = first.ranks.count > 1
-        """Whether an update meets other ranks on its way."""
+        """Whether an update calls collectives."""
         self.device = first.device
         if self.device.type == "cpu":
             keep_freed_memory()
@@ -66,7 +66,7 @@ class Stack:
             distributed=self.distributed,
         )
         self.prepare: Callable[[Any], Rows] = lambda data: data
-        """Makes what the agents learn from out of what `learn` is given; a part of the update."""
+        """Maps the argument of `learn` to an update's data, inside the update; the off-policy loop sets it."""
         self._numpy_functions: list[HostFunction] = []
         self._try_numpy = mode == "auto" and self.device.type == "cpu"
         self._example: Rows = {}
@@ -74,49 +74,49 @@ class Stack:
         self._metrics: Rows = {}
 
     def lift(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of one agent's tensors as a function of the stack's."""
+        """Return a function of one agent's tensors as a function of the stack's, by vmap."""
         return torch.func.vmap(function) if self.many else function
 
     def stacked(self, parts: Sequence[Any]) -> Any:
-        """One tree out of one for each agent."""
+        """Stack one tree per agent into one tree."""
         return tree.stacked(parts) if self.many else parts[0]
 
     # --- acting ---------------------------------------------------------------------------------------------
 
     def draw_actions(self, shape: tuple[int, ...]) -> Tensor:
-        """Noise for actions of `shape` environments (or steps and environments) of each agent, agents before those."""
-        drawn: Tensor = self.stacked([agent.draw_own_actions(shape) for agent in self.agents])
+        """Draw each agent's action noise for `shape`, [E] or [T, E].  -> [S, ..., D], or [..., D] for one agent"""
+        drawn: Tensor = self.stacked([agent.draw_local_actions(shape) for agent in self.agents])
         return drawn
 
     @torch.no_grad()
     def act(self, obs: Tensor, draws: Any) -> dict[str, Tensor]:
-        """Return what the agents' `acted` gives, on the device of `obs`.  [S * E, O], draws -> [S * E, width] by name
+        """Call the agents' `acted`; the result is on the device of `obs`.  [S * E, O], draws -> [S * E, width] by name
 
-        `draws` are the noise of the actions [S, E, D], or the actions themselves as each agent has drawn them.
+        `draws` is the action noise [S, E, D], or the actions themselves as each agent has drawn them.
         """
         if isinstance(draws, dict):
             return self._unpacked(self._packed(draws), obs.device)
-        own = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
+        by_agent = obs.unflatten(0, (len(self.agents), -1)) if self.many else obs
         if self._try_numpy:
             self._try_numpy = False
-            self._numpy_functions = self._as_numpy(own, draws)
+            self._numpy_functions = self._as_numpy(by_agent, draws)
         if not self._numpy_functions:
-            return self._unpacked(self._act(own, draws), obs.device)
+            return self._unpacked(self._act(by_agent, draws), obs.device)
         if not self.many:
-            done = self._numpy_functions[0](obs.numpy(), draws.numpy())
-            return {name: torch.from_numpy(values) for name, values in done.items()}
-        inputs = zip(self._numpy_functions, own.numpy(), draws.numpy(), strict=True)
-        parts = [function(*its_own) for function, *its_own in inputs]
+            acted = self._numpy_functions[0](obs.numpy(), draws.numpy())
+            return {name: torch.from_numpy(values) for name, values in acted.items()}
+        inputs = zip(self._numpy_functions, by_agent.numpy(), draws.numpy(), strict=True)
+        parts = [function(*arrays) for function, *arrays in inputs]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return _finite({name: torch.from_numpy(values) for name, values in joined.items()})
 
     def invalidate_cached_weights(self) -> None:
-        """Act on what the agents' networks hold now: somebody else, as a callback, may have written to them."""
+        """Reread the agents' weights at the next `act`; call it after writing to them, as a callback may."""
         for function in self._numpy_functions:
             function.invalidate_cached_weights()
 
     def _unpacked(self, packed: Tensor, device: torch.device) -> dict[str, Tensor]:
-        """Return the columns of packed actions by name, sent to `device` in one transfer if they lie elsewhere."""
+        """Split packed actions into columns by name, sent to `device` in one transfer."""
         rows = (packed.flatten(0, 1) if self.many else packed).to(device)
         columns = rows.split(list(self._widths.values()), -1)
         actions = dict(zip(self._widths, columns, strict=True))
@@ -126,22 +126,22 @@ class Stack:
 
     @torch.no_grad()
     def learn(self, data: Any, hyper: Rows) -> None:
-        """Learn from each agent's own data, without waiting for the device."""
-        if not self._example:  # noise depends on the data's shapes alone, and those stay
+        """Update every agent on its data, without waiting for the device."""
+        if not self._example:  # noise depends only on the data's shapes, which are constant
             rows = self.prepare(mapped(lambda tensor: tensor.to(self.device), data))
             one = mapped(lambda tensor: tensor[0], rows) if self.many else rows
             self._example = mapped(lambda tensor: torch.empty_like(tensor, device="meta"), one)  # holds no memory
         noise = self.stacked([agent.draw_update(self._example) for agent in self.agents])
         self._metrics = self._update(data, noise, hyper)
-        self.invalidate_cached_weights()  # compiled code writes without being counted
+        self.invalidate_cached_weights()  # compiled code does not advance version counters
 
     def hyper(self, remaining: float = 1.0) -> Rows:
-        """Each agent's numbers."""
+        """Return the agents' hyperparameters as stacked tensors."""
         numbers: Rows = self.stacked([agent.hyper(remaining) for agent in self.agents])
         return numbers
 
     def metrics(self) -> list[dict[str, float]]:
-        """What each agent has to report of the last update, fetched in one transfer; nothing if there was none."""
+        """Return each agent's metrics of the last update, in one transfer; an empty list before the first update."""
         if not self._metrics:
             return []
         rows = metrics_to_host(self._metrics, self.agents[0].ranks, self.agents[0].METRICS)
@@ -150,6 +150,7 @@ class Stack:
     # --- details --------------------------------------------------------------------------------------------
 
     def _lift(self, name: str, piece: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of the first agent mapped over the stack, and compiled if it is worth it."""
         first = self.agents[0]
         if name not in first.COMPILED_METHODS or (name == "acted" and self.device.type == "cuda"):
             return self.lift(piece)
@@ -158,13 +159,13 @@ class Stack:
         return compiled(self.lift(piece), self.mode, self.updates * first.calls(name), options, distributed=distributed)
 
     def _as_numpy(self, obs: Tensor, noise: Tensor) -> list[HostFunction]:
-        """Acting as calls of NumPy, agent by agent, if that is quicker and there are enough of them."""
-        if self.updates * self.agents[0].calls("acted") < PAYS_FROM:
+        """Return `acted` of each agent in NumPy; an empty list if PyTorch is faster or there are too few calls."""
+        if self.updates * self.agents[0].calls("acted") < MIN_CALLS_TO_COMPILE:
             return []
         inputs = zip(obs, noise, strict=True) if self.many else [(obs, noise)]
         try:
             return [
-                HostFunction(agent.acted, agent.state, *own) for agent, own in zip(self.agents, inputs, strict=True)
+                HostFunction(agent.acted, agent.state, *args) for agent, args in zip(self.agents, inputs, strict=True)
             ]
         except NotOnHostError:
             return []
@@ -176,12 +177,12 @@ class Stack:
         return {}, self._packed(self._functions.acted(state, obs, noise))
 
     def _packed(self, outputs: Rows) -> Tensor:
-        """All columns in one tensor: one transfer to the host."""
+        """Concatenate all columns into one tensor, for one transfer to the host."""
         self._widths = {name: value.shape[-1] for name, value in outputs.items()}
         return torch.cat(list(outputs.values()), -1)
 
 
 def _finite(actions: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Replace non-finite actions: an agent that has diverged is stopped by its own losses, and the others go on."""
+    """Replace non-finite actions: an agent that has diverged is stopped by its losses, and the others continue."""
     executed = torch.nan_to_num(actions["actions_executed"], nan=0.0, posinf=1.0, neginf=-1.0)
     return {**actions, "actions_executed": executed}

@@ -1,4 +1,4 @@
-"""What the trainers share: making the parts, describing them, and running the loop inside a run."""
+"""Base of all trainers: make agent and environments, describe them, and run the loop inside a run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,15 +30,15 @@ from minerva.runs.status import RunStatus, gauge_values
 
 
 class Trainer(ABC):
-    """A loop around an agent and its environments."""
+    """An agent, its environments and the loop that trains it."""
 
     algo: ClassVar[str]
     AGENT: ClassVar[type[Any]]
-    """The class of its agent, which names the class of its config."""
+    """Class of the agent, whose `CONFIG` is the class of the config."""
     POSITIONAL: ClassVar[tuple[str, ...]] = ()
-    """Fields of the config that may be given in this order after the device."""
+    """Fields of the config that the constructor takes as positional arguments after the device, in this order."""
     envs: Any
-    """What is acted in: an `Engine`, or what stands for the environments of remote workers."""
+    """The environments: an `Engine`, or the `RemoteEnvs` of remote workers."""
     agent: Any
     config: Any
     health: Health
@@ -54,10 +54,11 @@ class Trainer(ABC):
         config: Any = None,
         **hyperparameters: Any,
     ) -> None:
-        """Make a trainer from a `config`, which is used as it is, or from `hyperparameters`, its fields.
+        """Make a trainer from a `config`, or from `hyperparameters`, which are fields of the config.
 
-        `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: its name, an engine, or a
-        collector. `ranks` learn as one: the config holds what all of them have, and each takes its share.
+        `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: the name of an engine, an
+        engine, or a collector. `ranks` are data-parallel: the config holds the values of all ranks together, of which
+        each takes its share.
         """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
@@ -73,7 +74,7 @@ class Trainer(ABC):
         self.agent = self.AGENT.from_config(*specs, self.share, seed=seed, device=self.device, ranks=ranks)
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
-        """Those that ended since the last report."""
+        """Episodes that ended since the last report."""
 
     @classmethod
     def _config_from(cls, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
@@ -86,37 +87,37 @@ class Trainer(ABC):
 
     @abstractmethod
     def rules(self) -> Iterable[Rule]:
-        """Return the signs of ill health that are watched for while it trains."""
+        """Return the health checks of a run."""
 
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
-        """Train until `total_steps` environment steps, writing into `out_dir`.
+        """Train for `total_steps` environment steps and write the run into `out_dir`.
 
-        `settings` are the fields of `RunSettings`. If `out_dir` holds an unfinished run of the same config, it goes
-        on from its last checkpoint.
+        `settings` are the fields of `RunSettings`. An unfinished run of the same config in `out_dir` is resumed from
+        its last checkpoint.
         """
         how = RunSettings(**settings)
         self.check(total_steps)
         if self.ranks.count > 1:
-            return self._train_as_one(total_steps, Path(out_dir), how)
+            return self._train_data_parallel(total_steps, Path(out_dir), how)
         run = Run(self, total_steps, Path(out_dir), how, actors=self.collector.workers_count)
         with run:
             if not run.already_finished:
                 self.loop([self], self.collector, RunGroup([run]))
         return run.result()
 
-    def _train_as_one(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
-        """The same as one of several processes."""
+    def _train_data_parallel(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
+        """Train as one of several data-parallel ranks; rank 0 writes the run."""
 
         def loop(runs: RunGroup) -> None:
             self.loop([self], self.collector, runs)
 
         if self.ranks.rank > 0:
             return follow(FollowerRuns(self, total_steps, settings, self.ranks), self.ranks, loop)
-        led: Any = RankZeroTrainer(self, self.ranks)
-        return lead(Run(led, total_steps, out_dir, settings, processes=self.ranks.count), self.ranks, loop)
+        trainer: Any = RankZeroTrainer(self, self.ranks)
+        return lead(Run(trainer, total_steps, out_dir, settings, processes=self.ranks.count), self.ranks, loop)
 
     def _collector(self, engine: EngineName | Engine | Collector) -> Collector:
-        """Return what was given as a collector, or one around the engine of that name or object."""
+        """Return the given collector, or a local one around the given or named engine."""
         if isinstance(engine, Collector):
             return engine
         if not isinstance(engine, Engine):
@@ -125,60 +126,60 @@ class Trainer(ABC):
 
     @property
     def share(self) -> Any:
-        """This process's part of the config."""
+        """The config of this rank, with its share of the divided fields."""
         return self.config.share(self.ranks.count)
 
     def remaining(self, part: int, parts: int) -> float:
-        """What learning rates are multiplied with in a part of the run; the first is 1. One if nothing is annealed."""
+        """Return the factor of the learning rates in part `part` of `parts`, 1 in the first and without annealing."""
         return remaining_fraction(part, parts) if self.config.anneal_lr else 1.0
 
     def start(self, step: int) -> None:
-        """Begin new episodes everywhere: at the start of a run, or where the simulators could not be restored."""
+        """Reset all environments: at the start of a run, or if the simulators could not be restored."""
         self.envs.reset(self.env_seeds(step))
 
     @property
     def rows(self) -> Replay | None:
-        """A replay, whose rows are saved apart from the state."""
+        """The replay, whose rows are saved separately from the state; None if there is none."""
         return None
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """What the algorithm's updates report."""
+        """Declarations of the metrics of the algorithm's updates."""
         declared: Sequence[Metric] = self.agent.METRICS
         return declared
 
     def status(
         self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
     ) -> RunStatus:
-        """How its run stands, by the gauges' means over some reports."""
+        """Return the status of the trainer's run, with its gauges averaged over these reports."""
         readings = gauge_values(self.metrics, reports)
         return RunStatus(f"seed {self.seed}", train, evaluations, readings, self.health.warned)
 
     @classmethod
     @abstractmethod
     def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
-        """The algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
+        """Run the algorithm's loop over `runs.steps`, for one trainer or for the seeds of a population.
 
-        `collector` acts in the environments of each trainer in turn.
+        `collector` acts in the environments of all trainers, trainer by trainer.
         """
 
     @abstractmethod
     def check(self, total_steps: int) -> None:
-        """Refuse a budget that the algorithm cannot use, before anything is written."""
+        """Raise ConfigError if `total_steps` is too small for the algorithm, before anything is written."""
 
     def state_dict(self) -> Tree:
-        """Everything training needs to go on: of all algorithms agent, simulators and episodes under way."""
+        """Return everything that training needs to continue: agent, simulators and unreported episodes."""
         episodes = [list(episode) for episode in self.episodes]
         return {"agent": self.agent.state_dict(), "envs": self.envs.state_dict(), "episodes": episodes}
 
     def load_state_dict(self, state: Tree) -> str:
-        """Take over a state made by `state_dict`; why the environments have to `start` anew, or nothing."""
+        """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         self.agent.load_state_dict(state["agent"])
         self.episodes = [Episode(*episode) for episode in state["episodes"]]
         return self.envs.load_state_dict(state["envs"])
 
     def init_from(self, path: str | Path) -> None:
-        """Start from the policy of a checkpoint of the same algorithm and environment."""
+        """Load the policy of a checkpoint of the same algorithm and environment, to start training from it."""
         checkpoint = load_checkpoint(find_checkpoint(Path(path)))
         mine = {"algo": self.algo, "env": env_name(self.env), **self.specs()}
         for name, value in mine.items():
@@ -191,7 +192,7 @@ class Trainer(ABC):
             self.agent.load_policy(checkpoint.state["trainer"]["agent"])
         except (RuntimeError, KeyError):
             changed = differences(checkpoint.about["hyperparameters"], self.config.to_dict())
-            changed.sort(key=lambda change: "layer_sizes" not in change)  # the likeliest reason first
+            changed.sort(key=lambda change: "layer_sizes" not in change)  # the most likely reason first
             raise CheckpointError(
                 f"{path} holds networks of another shape than this run's ({'; '.join(changed[:3])}): "
                 "give the settings that it was made with."
@@ -203,11 +204,11 @@ class Trainer(ABC):
         return actions
 
     def make_evaluator(self, episodes: int) -> Evaluator:
-        """Environments of their own, seeded apart from training's."""
+        """Return an evaluator with separate environments and seeds."""
         return Evaluator(self.env, episodes, self.seed, self.envs.name)
 
     def describe(self) -> dict[str, Any]:
-        """Algorithm, environment, seed, device and hyperparameters, as plain values."""
+        """Return algorithm, environment, seed, device, engine and hyperparameters, as plain values."""
         return {
             "algo": self.algo,
             "env": env_name(self.env),
@@ -219,16 +220,16 @@ class Trainer(ABC):
 
     @property
     def resumes_exactly(self) -> bool:
-        """Whether its simulators can be saved in mid-episode."""
+        """Whether the simulators can be saved in mid-episode."""
         exact: bool = self.envs.resumes_exactly
         return exact
 
     def specs(self) -> dict[str, Any]:
-        """Return what is observed and how it is acted on, so that the policy can be rebuilt without the environment."""
+        """Return both specs as plain values, so that the policy can be rebuilt without the environment."""
         return {"observation": self.envs.observation.to_dict(), "action": self.envs.action.to_dict()}
 
     def env_seeds(self, step: int) -> list[int]:
-        """`seed + i` for a new run; other episodes than those already seen for one that goes on."""
+        """Return the environments' seeds: `seed + i` in a new run; in a resumed one, seeds of unseen episodes."""
         first = self.ranks.rank * self.num_envs
         numbers = range(first, first + self.num_envs)
         if step == 0:
@@ -237,23 +238,23 @@ class Trainer(ABC):
         return [int(np.random.SeedSequence(words).generate_state(1)[0]) for words in entropy]
 
 
-def note(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:
-    """Each trainer's episodes, numbered as if it had its environments alone."""
+def assign_episodes(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:
+    """Append each episode to its trainer's list, with the environment numbered within that trainer."""
     each = trainers[0].num_envs
     for episode in episodes:
         trainers[episode.env // each].episodes.append(episode._replace(env=episode.env % each))
 
 
-def taken_episodes(trainers: Sequence[Trainer]) -> list[list[Episode]]:
-    """What each trainer has to report, which begins anew."""
-    taken = [trainer.episodes for trainer in trainers]
+def take_episodes(trainers: Sequence[Trainer]) -> list[list[Episode]]:
+    """Return each trainer's episodes since the last report, and clear them."""
+    episodes = [trainer.episodes for trainer in trainers]
     for trainer in trainers:
         trainer.episodes = []
-    return taken
+    return episodes
 
 
 def usable_device(device: str) -> torch.device:
-    """The device that was asked for, or a ConfigError if it is not there."""
+    """Return the torch device of this name; raise ConfigError if it is not available."""
     try:
         wanted = torch.device(device)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Tuned settings per environment. Every number names where it comes from."""
+"""Presets: tuned settings per environment, with the source of every number."""
 
 import functools
 import tomllib
@@ -11,7 +11,7 @@ from minerva.errors import ConfigError
 
 
 class Preset(NamedTuple):
-    """Settings that differ from the defaults, and the source of each."""
+    """A preset: settings that differ from the defaults, and the source of each."""
 
     name: str
     values: dict[str, Any]
@@ -20,25 +20,25 @@ class Preset(NamedTuple):
 
 NONE = Preset("none", {}, {})
 
-NO_PRESETS = ("algo", "sources", "shared")
-"""What else a file holds: whose presets they are, the sources by key, and the settings that presets share."""
+RESERVED = ("algo", "sources", "shared")
+"""Tables of a preset file that are not presets: the algorithm, the sources by key, and shared blocks of settings."""
 
 
 def presets(algo: str) -> dict[str, Preset]:
-    """All presets of an algorithm, by environment id or, for those that reproduce a peer, by name."""
+    """Return all presets of an algorithm, by environment id or, for those that reproduce another library, by name."""
     table = _table(algo)
     return {name: _preset(name, table) for name in _names(table)}
 
 
 @functools.cache
 def _table(algo: str) -> dict[str, Any]:
-    """The file as it is. A grid asks for it once per cell, and reading it takes longer than all the rest."""
+    """Parse an algorithm's preset file. Cached: a grid needs it once per cell, and parsing dominates its time."""
     file = resources.files("minerva.presets") / f"{algo}.toml"
     return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
 def preset_for(algo: str, env: str, name: str = "auto") -> Preset:
-    """The preset called `name`, or in that .toml file; "auto" is the environment's own, if it has one; "none": none."""
+    """Return the preset called `name`, or that of a .toml file; "auto": the environment's, if any; "none": empty."""
     known = presets(algo)
     if name == "none":
         return NONE
@@ -52,7 +52,7 @@ def preset_for(algo: str, env: str, name: str = "auto") -> Preset:
 
 
 def _from_file(file: Path, algo: str, env: str) -> Preset:
-    """The environment's preset in a file of the user's own, such as `minerva tune` writes."""
+    """Return the environment's preset in a user's file, such as `minerva tune` writes."""
     try:
         table = tomllib.loads(file.read_text())
         made_for, known = table["algo"], _names(table)
@@ -69,18 +69,18 @@ def _from_file(file: Path, algo: str, env: str) -> Preset:
 
 
 def _names(table: dict[str, Any]) -> list[str]:
-    return [name for name in table if name not in NO_PRESETS]
+    return [name for name in table if name not in RESERVED]
 
 
 def _preset(name: str, table: dict[str, Any]) -> Preset:
-    """A setting is written `name = [value, "key of its source"]`."""
+    """Return a preset of a file; a setting is written `name = [value, "key of its source"]`."""
     settings = _settings(name, table)
     values = {setting: value for setting, (value, _) in settings.items()}
     return Preset(name, values, {setting: table["sources"][key] for setting, (_, key) in settings.items()})
 
 
 def _settings(name: str, table: dict[str, Any], heirs: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A block's settings over those of the block that it is `like`; `heirs` are the blocks that start from this one."""
+    """Return a block's settings, over those of the block that it is `like`; `heirs` are the blocks like this one."""
     blocks = table.get("shared", {}) | {preset: table[preset] for preset in _names(table)}
     if name not in blocks:
         raise ConfigError(f"{heirs[-1]} is like {name}, which its file does not have. {nearest(str(name), blocks)}")

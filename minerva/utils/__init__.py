@@ -1,1 +1,1 @@
-"""Small parts that every algorithm uses."""
+"""Utilities: the documented path of `RunningNorm`, and logging to Weights & Biases."""

@@ -1,4 +1,4 @@
-"""`RunningNorm` under the path that the documentation gives for it."""
+"""`RunningNorm` under its documented import path."""
 
 from minerva.data.normalizers import RunningNorm
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, optional: without it, offline or broken, training goes on and says so once."""
+"""Optional logging to Weights & Biases: if it is missing, offline or fails, training continues with one warning."""
 
 import contextlib
 import importlib
@@ -8,23 +8,23 @@ from typing import Any
 
 logger = logging.getLogger("minerva")
 
-_told = False
+_warned = False
 
 
 def log_wandb(metrics: Mapping[str, Any], step: int | None = None, silent: bool = False, run: Any = None) -> bool:
-    """Send `metrics` to `run`, or to the active W&B run, if there is one. True if they were handed over.
+    """Log `metrics` to `run`, or to the active W&B run if there is one; return whether they were logged.
 
-    A missing package, a missing run or any error is reported once (never with `silent`) and costs nothing more.
+    A missing package, a missing run or any error is logged once (never with `silent`) and has no other effect.
     """
     try:
         wandb = importlib.import_module("wandb")
         if run is None and wandb.run is None:
-            _tell_once("no Weights & Biases run is active: call wandb.init() first, or pass --wandb", silent)
+            _warn_once("no Weights & Biases run is active: call wandb.init() first, or pass --wandb", silent)
             return False
         (wandb if run is None else run).log(dict(metrics), step=step)
         return True
     except (Exception, SystemExit) as error:  # a logger must never stop a run, whatever it raises
-        _tell_once(f"Weights & Biases is not usable ({error}); training goes on without it", silent)
+        _warn_once(f"Weights & Biases is not usable ({error}); training continues without it", silent)
         return False
 
 
@@ -32,9 +32,9 @@ def log_wandb(metrics: Mapping[str, Any], step: int | None = None, silent: bool 
 def wandb_run(
     project: str | None, name: str, config: Mapping[str, Any], group: str | None = None
 ) -> Iterator[Any | None]:
-    """A W&B run for as long as the block lasts; None without a project, or if it could not begin.
+    """Open a W&B run for the block; it is None without a project, or if the run could not start.
 
-    Runs of one `group` go side by side in one process; a run without one is the active run, `wandb.run`.
+    Runs of one `group` are open at the same time in one process; a run without a group is the active run, `wandb.run`.
     """
     run = None if project is None else _start(project, name, config, group)
     try:
@@ -45,25 +45,25 @@ def wandb_run(
 
 
 def _start(project: str, name: str, config: Mapping[str, Any], group: str | None) -> Any | None:
-    """Begin a run; None, with one sentence in the log, if that is not possible."""
-    beside = {} if group is None else {"group": group, "reinit": "create_new"}
+    """Start a run; return None, with one warning, if that fails."""
+    grouping = {} if group is None else {"group": group, "reinit": "create_new"}
     try:
-        return importlib.import_module("wandb").init(project=project, name=name, config=dict(config), **beside)
+        return importlib.import_module("wandb").init(project=project, name=name, config=dict(config), **grouping)
     except (Exception, SystemExit) as error:  # as above
-        _tell_once(f"Weights & Biases could not start ({error}); training goes on without it", silent=False)
+        _warn_once(f"Weights & Biases could not start ({error}); training continues without it", silent=False)
         return None
 
 
 def _finish(run: Any) -> None:
-    """End a run, so that it sends what it still holds."""
+    """Finish a run, so that it sends its buffered data."""
     try:
         run.finish()
     except (Exception, SystemExit) as error:  # as above
-        _tell_once(f"Weights & Biases could not be ended properly ({error}); the run itself is whole", silent=False)
+        _warn_once(f"Weights & Biases could not be ended properly ({error}); the run itself is whole", silent=False)
 
 
-def _tell_once(message: str, silent: bool) -> None:
-    global _told
-    if not silent and not _told:
+def _warn_once(message: str, silent: bool) -> None:
+    global _warned
+    if not silent and not _warned:
         logger.warning(message)
-        _told = True
+        _warned = True

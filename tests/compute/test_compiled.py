@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from minerva.compute.compiled import (
-    PAYS_FROM,
+    MIN_CALLS_TO_COMPILE,
     MatmulPrecision,
     compiled,
     matmul_precision,
@@ -31,7 +31,9 @@ def double(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
 
-@pytest.mark.parametrize(("mode", "calls"), [("off", PAYS_FROM), ("off", 10**9), ("auto", PAYS_FROM - 1)])
+@pytest.mark.parametrize(
+    ("mode", "calls"), [("off", MIN_CALLS_TO_COMPILE), ("off", 10**9), ("auto", MIN_CALLS_TO_COMPILE - 1)]
+)
 def test_where_compiling_is_unwanted_or_does_not_pay_the_function_stays_as_it_is(mode: Any, calls: int) -> None:
     assert compiled(double, mode, calls) is double
 
@@ -49,7 +51,7 @@ def test_a_broken_compiler_costs_one_warning(
     broken: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch, "compile", broken)
-    function = compiled(double, "auto", PAYS_FROM)
+    function = compiled(double, "auto", MIN_CALLS_TO_COMPILE)
     with caplog.at_level(logging.WARNING, "minerva"):
         results = [function(torch.tensor(float(n))).item() for n in range(3)]
     assert results == [0, 2, 4]
@@ -69,15 +71,15 @@ def test_where_there_is_no_cxx_compiler_the_line_that_installs_one_is_named(
         raise InvalidCxxCompiler
 
     monkeypatch.setattr(torch, "compile", refuse_as_inductor_does)
-    assert compiled(double, "auto", PAYS_FROM)(torch.tensor(1.0)) == 2
-    assert "(there is no C++ compiler: on Debian, apt-get install g++); going on eagerly" in caplog.text
+    assert compiled(double, "auto", MIN_CALLS_TO_COMPILE)(torch.tensor(1.0)) == 2
+    assert "(there is no C++ compiler: on Debian, apt-get install g++); continuing eagerly" in caplog.text
 
 
 def test_what_meets_other_processes_does_not_go_on_eagerly_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", refuse)
-    function = compiled(double, "auto", PAYS_FROM, distributed=True)
+    function = compiled(double, "auto", MIN_CALLS_TO_COMPILE, distributed=True)
     for _ in range(2):
-        with pytest.raises(TrainingError, match=r"several processes \(no compiler found\).*--compile off"):
+        with pytest.raises(TrainingError, match=r"several ranks \(no compiler found\).*--compile off"):
             function(torch.tensor(1.0))
 
 
@@ -86,7 +88,7 @@ def test_the_functions_own_error_reaches_the_caller(monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError
 
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    function = compiled(fails, "auto", PAYS_FROM)
+    function = compiled(fails, "auto", MIN_CALLS_TO_COMPILE)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             function(torch.tensor(1.0))
@@ -100,7 +102,7 @@ def test_the_compiled_function_is_what_is_called(monkeypatch: pytest.MonkeyPatch
         return lambda x: function(x) + 100
 
     monkeypatch.setattr(torch, "compile", record)
-    function = compiled(double, "auto", PAYS_FROM)
+    function = compiled(double, "auto", MIN_CALLS_TO_COMPILE)
     assert [function(torch.tensor(1.0)).item() for _ in range(3)] == [102, 102, 102]
     assert len(asked) == 1, "compiled once, not at every call"
 
@@ -110,7 +112,7 @@ def test_functions_of_one_code_are_compiled_each_for_itself() -> None:
     def times(factor: int) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda x: factor * x
 
-    made = [compiled(times(factor), "auto", PAYS_FROM) for factor in (2, 3)]
+    made = [compiled(times(factor), "auto", MIN_CALLS_TO_COMPILE) for factor in (2, 3)]
     x = torch.arange(5.0)
     for factor, function in zip((2, 3, 2, 3), made * 2, strict=True):
         assert torch.equal(function(x), factor * x)
@@ -142,7 +144,7 @@ def test_on_a_cpu_tanh_and_products_with_a_bias_are_written_anew() -> None:
 
 def on_a_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled as an agent's updates are."""
-    return compiled(function, "auto", PAYS_FROM, options_for(torch.device("cpu")))
+    return compiled(function, "auto", MIN_CALLS_TO_COMPILE, options_for(torch.device("cpu")))
 
 
 @pytest.mark.compiles
@@ -200,7 +202,7 @@ def test_a_run_that_cannot_open_leaves_the_precision_of_products_as_it_was(tmp_p
 
 @pytest.mark.compiles
 def test_another_shape_is_compiled_anew() -> None:
-    function = compiled(double, "auto", PAYS_FROM)
+    function = compiled(double, "auto", MIN_CALLS_TO_COMPILE)
     for size in (3, 5, 3):
         x = torch.arange(float(size))
         assert torch.equal(function(x), 2 * x)
@@ -211,7 +213,7 @@ def compare_compiled_with_eager(updates: int) -> None:
     steps = 160
     config = PPOConfig(rollout_steps=steps, minibatch_size=32, target_kl=None, critic_layer_sizes=(16,))
     plain, fast = (PPOAgent(4, 2, config=config) for _ in range(2))
-    stack = Stack([fast], "auto", PAYS_FROM)
+    stack = Stack([fast], "auto", MIN_CALLS_TO_COMPILE)
     source = torch.Generator().manual_seed(0)
     for _ in range(updates):
         obs = torch.randn(steps + 1, 1, 4, generator=source)

@@ -44,7 +44,7 @@ WRITES: dict[str, Any] = {
 
 @pytest.mark.parametrize("written", WRITES)
 def test_what_a_callback_writes_is_acted_on(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_module, "PAYS_FROM", 1)
+    monkeypatch.setattr(stack_module, "MIN_CALLS_TO_COMPILE", 1)
     other = PPOAgent(3, 1, config=PPOConfig(**NETWORK), seed=1)
     with torch.no_grad():
         for parameter in other.network.parameters():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minerva.compute import numpy_function, torch_private
-from minerva.compute.compiled import PAYS_FROM, compiled
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, compiled
 from minerva.compute.gradient import gradient
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
 from minerva.compute.torch_private import copy_each, eliminate_common_subexpressions, traced, write_counts
@@ -35,7 +35,7 @@ def hide_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_eager_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    function = compiled(lambda x: (x + 1) * (x + 1), "auto", PAYS_FROM)
+    function = compiled(lambda x: (x + 1) * (x + 1), "auto", MIN_CALLS_TO_COMPILE)
     with caplog.at_level(logging.WARNING, "minerva"):
         assert [function(torch.tensor(float(n))).item() for n in range(3)] == [1, 4, 9]
     assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -163,13 +163,13 @@ def test_every_part_of_a_simulation_counts(name: str, part: str, monkeypatch: py
 @pytest.mark.parametrize(("name", "kind"), [("Hopper-v5", "generator"), ("dm_control/walker/run", "random state")])
 def test_random_generators_count(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot, expected = taken(name)
-    made = _Decoder._made
+    made = _Decoder._decoded
 
     def incomplete(self: _Decoder, this: str, content: Any, old: Any) -> Any:
         value = made(self, this, content, old)
         return old if this == kind else value
 
-    monkeypatch.setattr(_Decoder, "_made", incomplete)
+    monkeypatch.setattr(_Decoder, "_decoded", incomplete)
     assert resumed(name, snapshot) != expected
 
 

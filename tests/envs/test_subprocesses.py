@@ -91,7 +91,7 @@ def test_after_repeated_faults_the_run_is_stopped_by_name(
     envs.reset([5])
     with pytest.raises(EnvStepError, match=r"(?s)FaultyHopper-v0, environment 0: .*a cable came loose.*--resume"):
         trajectory(envs, 40)
-    assert caplog.text.count("A new process takes its place") == processes.TRIES - 1
+    assert caplog.text.count("A new process replaces it") == processes.TRIES - 1
 
 
 def test_snapshots_are_those_of_the_environments_here(expected: list[Any], engine: Any) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from minerva import MPOAgent, PPOAgent, PPOConfig, VMPOAgent
-from minerva.compute.compiled import PAYS_FROM, CompileMode
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, CompileMode
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.compute.tree import leaves, mapped
@@ -59,7 +59,7 @@ def learned(
     agent: Any, function: Any, inputs: Callable[[int], tuple[Any, ...]], compile: CompileMode = "off"
 ) -> Result:
     """The agent after its updates, and what it reported of them; compiled as a trainer does it, or plain."""
-    stack = Stack([agent], compile, PAYS_FROM)
+    stack = Stack([agent], compile, MIN_CALLS_TO_COMPILE)
     update = InPlace(function, agent.state, "off") if compile == "off" else stack._update
     return outcome(agent, [metrics_to_host(update(*inputs(n)), agent.ranks, agent.METRICS)[0] for n in range(UPDATES)])
 

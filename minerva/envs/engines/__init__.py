@@ -1,1 +1,1 @@
-"""What steps environments, one file an engine."""
+"""Engines, which step environments: one file each."""

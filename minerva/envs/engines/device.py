@@ -1,4 +1,4 @@
-"""What engines share that simulate on the learner's device: tensors alone, and no synchronisation in a step."""
+"""Base of engines that simulate on the learner's device: tensors only, and no synchronisation in a step."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from minerva.spec import ActionSpec, ObservationSpec
 
 
 class DeviceEngine(Engine):
-    """Steps all environments by one pure function of tensors, on CUDA one graph.
+    """An engine that steps all environments in one pure function of tensors; on CUDA it is one graph.
 
-    `state` is a tree with an entry for each environment: the subclass's `simulation`, and what is known of the episode
-    under way. Ended episodes and non-finite values are noted on the device and read out by `take_episodes`.
+    `state` is a tree of tensors with one row per environment: the subclass's `simulation`, and return and length of the
+    current episode. Ended episodes and non-finite values are recorded on the device and read by `take_episodes`.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class DeviceEngine(Engine):
         self._ended: list[Tree] = []
         self._actions: Tensor | None = None
 
-    # --- what a subclass does -------------------------------------------------------------------------------
+    # --- implemented by subclasses --------------------------------------------------------------------------
 
     start_numbers: int
-    """Uniform random numbers that the start of an episode takes."""
+    """Uniform random numbers that the start of an episode needs."""
     time_limit: int
     """Steps after which an episode is truncated."""
 
     @abstractmethod
     def start(self, uniform: Tensor) -> Tree:
-        """Return simulations at the start of an episode, from numbers in [0, 1).  [E, start_numbers] -> [E, ...]"""
+        """Return simulations at an episode's start, from uniform numbers in [0, 1).  [E, start_numbers] -> [E, ...]"""
 
     @abstractmethod
     def observe(self, simulation: Tree) -> Tensor:
@@ -57,12 +57,12 @@ class DeviceEngine(Engine):
 
     @abstractmethod
     def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
-        """Return the simulations after a step with actions in the environment's units; rewards; terminated."""
+        """Return (simulations, rewards, terminated) after a step with actions in the environment's units."""
 
-    # --- a step, as a function of tensors -------------------------------------------------------------------
+    # --- a step, as a pure function -------------------------------------------------------------------------
 
     def advanced(self, state: Tree, actions: Tensor, uniform: Tensor) -> tuple[Tree, Tree]:
-        """Return the state after one step of all environments, those that ended restarted, and what happened."""
+        """Return the state after one step of all environments, with ended ones restarted, and the step's outputs."""
         scaled = self._low + (actions + 1.0) * 0.5 * (self._high - self._low)
         within = torch.minimum(torch.maximum(scaled, self._low), self._high)
         simulation, rewards, terminated = self.simulate(state["simulation"], within)
@@ -71,8 +71,8 @@ class DeviceEngine(Engine):
         truncated = lengths >= self.time_limit
         ended = terminated | truncated
         finite = torch.isfinite(next_obs).flatten(1).all(1) & torch.isfinite(rewards) & torch.isfinite(actions).all(1)
-        simulation = _chosen(ended, self.start(uniform), simulation)
-        happened = {
+        simulation = _where(ended, self.start(uniform), simulation)
+        outputs = {
             "next_obs": next_obs,
             "obs": self.observe(simulation),
             "rewards": rewards,
@@ -82,18 +82,18 @@ class DeviceEngine(Engine):
             "returns": returns,
             "lengths": lengths,
         }
-        after = {
+        new_state = {
             "simulation": simulation,
             "returns": torch.where(ended, 0.0, returns),
             "lengths": torch.where(ended, 0, lengths),
             "faulty": state["faulty"] | ~finite,
         }
-        return after, happened
+        return new_state, outputs
 
-    # --- what the caller sees -------------------------------------------------------------------------------
+    # --- the engine's interface -----------------------------------------------------------------------------
 
     def reset(self, seeds: Sequence[int]) -> Tensor:
-        """Start a new episode everywhere, environment i seeded with `seeds[i]`; a step under way is dropped."""
+        """Reset every environment, environment i with `seeds[i]`, and return `obs`; a step in progress is dropped."""
         draws = [generator(seed, "start", torch.device("cpu")) for seed in seeds]
         uniform = torch.stack([torch.rand(self.start_numbers, generator=draw) for draw in draws]).to(self.device)
         self.generator = generator(seeds[0], "starts", self.device)
@@ -104,22 +104,22 @@ class DeviceEngine(Engine):
         return self.obs
 
     def send(self, actions: Tensor) -> None:
-        """Begin a step."""
+        """Keep the actions in [-1, 1] for `recv`.  [E, D]"""
         self._check_order(sending=True, under_way=self._actions is not None)
         self._actions = actions
 
     def recv(self) -> Transition:
-        """Take the step; nothing waits for the device."""
+        """Step with the actions of `send` and return the transition, without synchronising with the device."""
         self._check_order(sending=False, under_way=self._actions is not None)
         actions, self._actions = self._actions, None
         uniform = torch.rand((self.num_envs, self.start_numbers), generator=self.generator, device=self.device)
-        happened = self._step(actions, uniform)
-        self.obs = happened["obs"].clone()  # a graph writes its outputs into the same memory at every call
-        self._ended.append({name: happened[name].clone() for name in ("ended", "returns", "lengths")})
-        return Transition(*(happened[name] for name in Transition._fields))
+        outputs = self._step(actions, uniform)
+        self.obs = outputs["obs"].clone()  # a graph writes its outputs into the same memory at every call
+        self._ended.append({name: outputs[name].clone() for name in ("ended", "returns", "lengths")})
+        return Transition(*(outputs[name] for name in Transition._fields))
 
     def take_episodes(self) -> list[Episode]:
-        """Return the episodes that ended since the last call, in one transfer; raise if a value was not finite."""
+        """Return the episodes since the last call, in one transfer; raise EnvStepError for non-finite values."""
         if not self._ended:
             return []
         rows = {name: torch.stack([row[name].double() for row in self._ended]) for name in self._ended[0]}
@@ -127,23 +127,23 @@ class DeviceEngine(Engine):
         packed = torch.cat([rows["ended"], rows["returns"], rows["lengths"], faulty]).cpu()
         self._ended = []
         *parts, faults = packed.split([len(rows["ended"])] * 3 + [1])
-        self._refuse_faults(faults[0])
+        self._raise_if_faulty(faults[0])
         ended, returns, lengths = parts
         places = ended.nonzero().tolist()
         return [Episode(env, float(returns[t, env]), int(lengths[t, env])) for t, env in places]
 
     def under_way(self) -> list[tuple[float, int]]:
-        """Return and length, so far, of each environment's current episode."""
+        """Return the return and the length, so far, of each environment's current episode."""
         return list(zip(self.state["returns"].tolist(), self.state["lengths"].tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return simulations, episodes under way and the generator of starts."""
+        """Return the simulations, the unfinished episodes and the state of the generator of starts."""
         simulators = [{"simulation": self.state["simulation"], "generator": self.generator.get_state()}]
         episodes = {name: self.state[name].cpu().clone() for name in ("returns", "lengths")}
         return {**episodes, "obs": self.obs.cpu().clone(), "simulators": simulators, "obstacle": ""}
 
     def load_state_dict(self, state: dict[str, Any]) -> str:
-        """Go on where `state_dict` was made. Return why that cannot be done, if so: then reset the environments."""
+        """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""
         if len(state["simulators"]) != 1 or len(state["returns"]) != self.num_envs:
             return f"{type(self).__name__} cannot divide its simulation among other processes"
         (simulator,) = state["simulators"]
@@ -155,29 +155,29 @@ class DeviceEngine(Engine):
 
     @classmethod
     def joined(cls, engines: Sequence["DeviceEngine"]) -> "JoinedDeviceEngine":
-        """Return engines of one shape as one, whose environments are theirs one after another."""
+        """Return one engine for the environments of several engines of one shape, engine by engine."""
         return JoinedDeviceEngine(engines)
 
     def close(self) -> None:
-        """Drop the simulations."""
+        """Release the simulations."""
         self.state, self._ended = {}, []
 
-    def _refuse_faults(self, faulty: Tensor) -> None:
+    def _raise_if_faulty(self, faulty: Tensor) -> None:
         if faulty.any():
             raise EnvStepError(
                 f"{self.env_name} gave or was given a value that is not finite, first in environment "
-                f"{int(faulty.nonzero()[0])}. Training cannot go on from it; mend the environment or lower the "
+                f"{int(faulty.nonzero()[0])}. Training cannot continue from it; fix the environment or lower the "
                 "learning rate."
             )
 
 
-def _chosen(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
-    """Return `chosen` for the environments of `mask` and `other` for the rest."""
+def _where(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
+    """Return the rows of `chosen` where `mask` [E] is true, and of `other` elsewhere."""
     return mapped(lambda a, b: torch.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), chosen, other)
 
 
 class JoinedDeviceEngine(Engine):
-    """Device engines of one shape as one."""
+    """Device engines of one shape, stepped as one."""
 
     def __init__(self, parts: Sequence[DeviceEngine]) -> None:
         first = parts[0]
@@ -189,36 +189,36 @@ class JoinedDeviceEngine(Engine):
 
     @classmethod
     def make(cls, *_: Any) -> Engine:
-        """Refuse: it is made of engines."""
+        """Raise TypeError: a joined engine is made from engines, by `joined`."""
         raise TypeError("A JoinedDeviceEngine is made of engines.")
 
     @classmethod
     def joined(cls, engines: Sequence[Any]) -> Engine:
-        """Refuse: it is joined already."""
+        """Raise TypeError: joined engines cannot be joined again."""
         raise TypeError("A JoinedDeviceEngine is joined already.")
 
     def reset(self, seeds: Sequence[int]) -> Tensor:
-        """Start a new episode everywhere."""
+        """Reset every environment, environment i with `seeds[i]`, and return `obs`."""
         each = self.parts[0].num_envs
         self.obs = torch.cat([part.reset(seeds[n * each : (n + 1) * each]) for n, part in enumerate(self.parts)])
         return self.obs
 
     def send(self, actions: Tensor) -> None:
-        """Begin a step in every part."""
-        for part, own in zip(self.parts, actions.chunk(len(self.parts)), strict=True):
-            part.send(own)
+        """Start a step of every part with its slice of the actions.  [E, D]"""
+        for part, chunk in zip(self.parts, actions.chunk(len(self.parts)), strict=True):
+            part.send(chunk)
 
     def recv(self) -> Transition:
-        """Take the step in every part."""
+        """Finish the step of every part and return their transitions, concatenated."""
         results = [part.recv() for part in self.parts]
         self.obs = torch.cat([part.obs for part in self.parts])
         return Transition(*(torch.cat(values) for values in zip(*results, strict=True)))
 
     def take_episodes(self) -> list[Episode]:
-        """Return the episodes of every part, numbered through."""
+        """Return the episodes that ended since the last call, environments numbered across all parts."""
         each = self.parts[0].num_envs
-        taken = [part.take_episodes() for part in self.parts]
-        return [one._replace(env=n * each + one.env) for n, part in enumerate(taken) for one in part]
+        episodes = [part.take_episodes() for part in self.parts]
+        return [one._replace(env=n * each + one.env) for n, part in enumerate(episodes) for one in part]
 
     def close(self) -> None:
         """Close every part."""
@@ -226,13 +226,13 @@ class JoinedDeviceEngine(Engine):
             part.close()
 
     def under_way(self) -> list[tuple[float, int]]:
-        """Return and length, so far, of each environment's current episode."""
+        """Return the return and the length, so far, of each environment's current episode."""
         return [one for part in self.parts for one in part.under_way()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Refuse: each part is saved with the run it belongs to."""
-        raise TypeError("The parts of a JoinedDeviceEngine are saved apart.")
+        """Raise TypeError: each part is saved with its own run."""
+        raise TypeError("The parts of a JoinedDeviceEngine are saved separately.")
 
     def load_state_dict(self, state: dict[str, Any]) -> str:
-        """Refuse: each part is restored with the run it belongs to."""
-        raise TypeError("The parts of a JoinedDeviceEngine are restored apart.")
+        """Raise TypeError: each part is restored with its own run."""
+        raise TypeError("The parts of a JoinedDeviceEngine are restored separately.")

@@ -1,7 +1,7 @@
 """EnvPool: tasks of gymnasium and dm_control, stepped by C++ threads.
 
-gymnasium's environment stays the definition of a task: what is observed, in which order, and the actions' bounds are
-read from one copy of it, and EnvPool's task of the same name has to fit.
+gymnasium's environment remains the definition of a task: the order of its observations and the bounds of its actions
+are read from one copy of it, and EnvPool's task of that name must match.
 """
 
 import importlib
@@ -27,28 +27,29 @@ GYMNASIUM_TASKS = (
     *("InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
     *("Pendulum-v1", "MountainCarContinuous-v0"),
 )
-"""gymnasium's tasks that are the same in EnvPool; its v4 ones, for example, observe forces that gymnasium's do not."""
+"""gymnasium's tasks that EnvPool has unchanged; its v4 tasks, for example, observe forces that gymnasium's do not."""
 
 IN_NAME_ONLY = (
     *("dm_control/lqr/lqr_2_1", "dm_control/lqr/lqr_6_2"),
     *("dm_control/cartpole/two_poles", "dm_control/cartpole/three_poles"),
 )
-"""EnvPool's lqr ends, with other springs in each environment; its second and third poles start all but straight."""
+"""Tasks that differ: EnvPool's lqr terminates and has other springs in each environment; its second and third poles
+start almost straight."""
 
 NO_LIMIT = 2**31 - 1
-"""For EnvPool's own time limit, under which a termination in an episode's last step would read as a truncation."""
+"""Disables EnvPool's time limit, which would report a termination in an episode's last step as a truncation."""
 
 SEEDS = 2**31
-"""EnvPool's seeds lie below."""
+"""Exclusive upper bound of EnvPool's seeds."""
 
 THREADS = "MINERVA_ENV_THREADS"
-"""Environment variable: the most threads that environments are stepped by. Without it, as many as there are cores."""
+"""Environment variable: maximum number of threads that step environments. Default: the number of cores."""
 
 
 class EnvPoolEngine(HostEngine):
-    """EnvPool's threads: one for each environment, as far as there are cores.
+    """An EnvPool with one thread per environment, at most one per core.
 
-    EnvPool by itself resets an environment on the step after its end. It never comes to that here, because an ended
+    EnvPool resets an environment on the step after its episode's end. That never happens here, because an ended
     environment is reset before it is stepped again.
     """
 
@@ -56,7 +57,7 @@ class EnvPoolEngine(HostEngine):
     resumes_exactly = False
 
     def __init__(self, env: EnvLike, num_envs: int, share: int = 1) -> None:
-        """`share` engines divide the machine's cores among them."""
+        """Read the specs of the task; `share` engines share the machine's cores."""
         reason = self.unavailable_reason(env)
         if reason is not None or not isinstance(env, str):
             raise EnvError(f"The engine envpool cannot be used: {reason}. The engine gymnasium steps everything.")
@@ -66,8 +67,10 @@ class EnvPoolEngine(HostEngine):
         self._entries = _entries(reference.observation_space)
         super().__init__(env, num_envs, *specs(prepared(reference, env)))
         reference.close()
-        self._threads = min(cores(), -(-2 * cores() // share))  # twice its share: pools are not busy all the time
-        self._take(self._envpool.make_spec(self._task))
+        self._threads = min(
+            cores(), -(-2 * cores() // share)
+        )  # twice its share, because pools are idle part of the time
+        self._read_spec(self._envpool.make_spec(self._task))
         self._ids = np.arange(num_envs, dtype=np.int32)
         self._pool: Any = None
 
@@ -78,7 +81,7 @@ class EnvPoolEngine(HostEngine):
 
     @classmethod
     def unavailable_reason(cls, env: EnvLike) -> str | None:
-        """Say what keeps EnvPool from stepping this environment here, with the fix if there is one."""
+        """Return why EnvPool cannot step this environment here, with the fix if there is one; None if it can."""
         if not isinstance(env, str):
             return f"EnvPool steps what is given by id, and {env_name(env)} is given as an object"
         if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
@@ -94,8 +97,8 @@ class EnvPoolEngine(HostEngine):
             return f"EnvPool cannot be loaded ({error}): on Debian, apt-get install libegl1 libgl1 libopengl0"
         return None
 
-    def _take(self, spec: Any) -> None:
-        """What EnvPool says of its task; an EnvError if it is not the reference's."""
+    def _read_spec(self, spec: Any) -> None:
+        """Read EnvPool's spec of the task; raise EnvError if it differs from the reference environment."""
         arrays, actions = spec.state_array_spec, spec.action_array_spec["action"]
         sizes = {name: int(np.prod(array.shape)) for name, array in arrays.items()}
         low, high = np.float64(actions.minimum), np.float64(actions.maximum)
@@ -107,7 +110,7 @@ class EnvPoolEngine(HostEngine):
         self._limit: int = spec.config.max_episode_steps
 
     def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
-        """Reset the environments of `mask`. EnvPool takes seeds when a pool is made, so new seeds are a new pool."""
+        """Reset the environments of `mask`. EnvPool takes seeds when a pool is made: new seeds make a new pool."""
         if seeds is not None:
             self._pool = self._envpool.make_gymnasium(
                 self._task,
@@ -120,29 +123,29 @@ class EnvPoolEngine(HostEngine):
         return self._flat(self._pool._recv())
 
     def send_arrays(self, actions: Array) -> None:
-        """Begin a step: the environments step while the caller does something else."""
-        # what EnvPool's own `send` and `recv` wrap, at a cost near that of a step of HalfCheetah
+        """Start a step; the environments step while the caller does other work."""
+        # private, because the overhead of the public `send` and `recv` is about a step of HalfCheetah
         self._pool._send([self._ids, self._ids, actions.astype(self._action_dtype)])
 
     def recv_arrays(self) -> Arrays:
-        """Wait for the step. Rows come back in the order in which they were sent."""
+        """Wait for the step and return its arrays. Rows come back in the order in which they were sent."""
         state = self._pool._recv()
         rewards, terminated = state[self._index["reward"]], state[self._index["done"]]
         truncated = state[self._index["elapsed_step"]] >= self._limit
         return self._flat(state), rewards.astype(np.float64), terminated, truncated
 
     def close(self) -> None:
-        """Drop the pool."""
+        """Release the pool."""
         self._pool = None
 
     def _flat(self, state: list[Array]) -> Array:
-        """The observations of a state, as gymnasium flattens them.  -> [E, O]"""
+        """Return the observations in an EnvPool state, flattened in gymnasium's order.  -> [E, O]"""
         entries = [state[self._index[name]].reshape(-1, size) for name, size in self._entries]
         return np.concatenate(entries, axis=1, dtype=np.float32, casting="same_kind")
 
 
 def _envpool() -> Any:
-    """The package. Its import leaves settings for matplotlib in the environment, which are taken back."""
+    """Import EnvPool and undo its changes to os.environ (it sets variables for matplotlib)."""
     before = dict(os.environ)
     try:
         return importlib.import_module("envpool")
@@ -152,7 +155,7 @@ def _envpool() -> Any:
 
 
 def _task(env_id: str) -> str:
-    """EnvPool's name of a task: dm_control/ball_in_cup/catch is BallInCupCatch-v1."""
+    """Return EnvPool's name of a task: dm_control/ball_in_cup/catch is BallInCupCatch-v1."""
     if not is_dm_control(env_id):
         return env_id
     words = env_id.removeprefix(DM_CONTROL).replace("/", "_").split("_")
@@ -160,9 +163,9 @@ def _task(env_id: str) -> str:
 
 
 def _entries(space: gym.Space[Any]) -> list[tuple[str, int]]:
-    """EnvPool's name and the size of each entry of an observation, in the order in which gymnasium flattens them.
+    """Return EnvPool's name and the size of each entry of an observation, in gymnasium's flattening order.
 
-    EnvPool keeps the order of dm_control's code, and shows all tasks of a domain what one of them observes.
+    EnvPool keeps the order of dm_control's code, and gives all tasks of a domain the entries that any of them observes.
     """
     if isinstance(space, spaces.Dict):
         return [(f"obs:{name}", spaces.flatdim(part)) for name, part in space.spaces.items()]
@@ -170,7 +173,7 @@ def _entries(space: gym.Space[Any]) -> list[tuple[str, int]]:
 
 
 def cores() -> int:
-    """Return how many cores this process may use, or what `MINERVA_ENV_THREADS` sets."""
+    """Return the number of cores that this process may use, or the value of `MINERVA_ENV_THREADS`."""
     limit = os.environ.get(THREADS, "")
     if limit.isdigit():
         return max(int(limit), 1)

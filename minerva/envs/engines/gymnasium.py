@@ -17,17 +17,16 @@ from minerva.spec import Array
 
 
 class GymnasiumEngine(HostEngine):
-    """Environments of gymnasium, stepped one after another in the caller's thread.
+    """gymnasium environments, stepped one after another in the caller's thread.
 
-    gymnasium's own vector environment does this and more: what it adds to a step takes as long as the simulator of
-    HalfCheetah does.
+    gymnasium's own vector environment does this and more, at an overhead per step equal to HalfCheetah's simulation.
     """
 
     name = "gymnasium"
     episodes_of_gymnasium = True
 
     def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
-        """`first` is the number of the first environment, where several engines have a share each."""
+        """Make the environments; `first` is the number of the first one if several engines each step a part."""
         self._first, make = first, factory(env)
         route_warnings()
         self.envs = [prepared(make(), env_name(env)) for _ in range(num_envs)]
@@ -44,8 +43,8 @@ class GymnasiumEngine(HostEngine):
         return cls(env, num_envs)
 
     def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
-        """Reset the environments of `mask`, one after another."""
-        for i, seed in enumerate(seeds or ()):  # an environment may draw from its spaces
+        """Reset the environments of `mask`, one after another, and return their observations."""
+        for i, seed in enumerate(seeds or ()):  # an environment may sample from its spaces
             self.envs[i].action_space.seed(seed)
             self.envs[i].observation_space.seed(seed)
         which = np.flatnonzero(mask).tolist()
@@ -59,11 +58,11 @@ class GymnasiumEngine(HostEngine):
         return obs
 
     def send_arrays(self, actions: Array) -> None:
-        """Keep the actions; nothing happens before `recv_arrays`."""
+        """Keep the actions for `recv_arrays`."""
         self._actions = actions.astype(self._action_dtype)
 
     def recv_arrays(self) -> Arrays:
-        """Step the environments, one after another."""
+        """Step the environments, one after another, and return the arrays."""
         obs, rewards = np.empty_like(self._obs), np.empty(self.num_envs)
         terminated, truncated = np.empty(self.num_envs, np.bool_), np.empty(self.num_envs, np.bool_)
         for i, one in enumerate(self.envs):
@@ -75,13 +74,13 @@ class GymnasiumEngine(HostEngine):
         return obs, rewards, terminated, truncated
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
-        """Return the state of every environment of `part`, or raise NoSnapshotError."""
+        """Return a snapshot of every environment of `part`; raise NoSnapshotError if one has none."""
         return [one.take() for one in self._snapshots[part]]
 
     def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
-        """Put every environment into a state that it, or one made in the same way, was in."""
+        """Restore every environment from a snapshot of it, or of one made in the same way."""
         for keeper, snapshot in zip(self._snapshots[part], snapshots, strict=True):
-            keeper.env.reset(seed=0)  # an environment may make its parts at its first reset
+            keeper.env.reset(seed=0)  # an environment may create its parts at its first reset
             keeper.restore(snapshot)
 
     def close(self) -> None:
@@ -92,15 +91,15 @@ class GymnasiumEngine(HostEngine):
     def _shaped(self, row: Any, index: int) -> Any:
         if np.shape(row) != self.observation.shape:
             raise EnvStepError(
-                f"{self.env_name} gave an observation of shape {np.shape(row)} in environment {index}, and its space "
-                f"says {self.observation.shape}. Mend the environment."
+                f"{self.env_name} gave an observation of shape {np.shape(row)} in environment {index}, but its space "
+                f"says {self.observation.shape}. Fix the environment."
             )
         return row
 
     def _failed(self, call: str, index: int, error: Exception) -> EnvStepError:
-        """The error that names the environment."""
+        """Return an EnvStepError that names the environment and the line that raised."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         return EnvStepError(
             f"{self.env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
-            f"({place.filename}, line {place.lineno}). Mend the environment; the last checkpoint is as it was."
+            f"({place.filename}, line {place.lineno}). Fix the environment; the last checkpoint is unchanged."
         )

@@ -1,4 +1,4 @@
-"""What engines share whose environments run on the CPU: NumPy inside, tensors of the same memory outside."""
+"""Base of engines whose environments run on the CPU: NumPy arrays inside, tensors that share their memory outside."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ Arrays = tuple[Array, Array, Array, Array]
 
 
 class HostEngine(Engine):
-    """Scales actions, sums up episodes, checks for non-finite values and restarts what ended.
+    """An engine that scales actions, accumulates returns, checks for non-finite values and resets ended environments.
 
-    A subclass steps the environments: `reset_arrays`, `send_arrays` and `recv_arrays`, and `snapshots` and `restore`
-    if it can. Arrays that they return are handed out as they are, so a later step must not write to them.
+    A subclass implements `reset_arrays`, `send_arrays` and `recv_arrays`, and `snapshots` and `restore` if it can.
+    The arrays they return are passed on without a copy, so a later step must not write to them.
     """
 
     device = torch.device("cpu")
@@ -36,35 +36,35 @@ class HostEngine(Engine):
         self._episodes: list[Episode] = []
         self._stepping = False
 
-    # --- what a subclass does -------------------------------------------------------------------------------
+    # --- implemented by subclasses --------------------------------------------------------------------------
 
     @abstractmethod
     def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
-        """Start a new episode in the environments of `mask` and return their first observations, one row each.
+        """Reset the environments of `mask` and return their first observations, one row each.
 
-        `seeds`, one for each environment, begin new random streams; without them the streams go on.
+        `seeds`, one per environment, start new random streams; without them the streams continue.
         """
 
     @abstractmethod
     def send_arrays(self, actions: Array) -> None:
-        """Begin a step with actions in the environment's units and within its bounds, in float64."""
+        """Start a step with float64 actions in the environment's units, within its bounds."""
 
     @abstractmethod
     def recv_arrays(self) -> Arrays:
-        """Finish it; no environment is reset."""
+        """Finish the step and return its arrays, without resetting any environment."""
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the state of every environment, or raise NoSnapshotError."""
+        """Return a snapshot of every environment; raise NoSnapshotError if one has none."""
         raise NoSnapshotError(f"{type(self).__name__} cannot save its simulators")
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """Put every environment into a state that it, or one made in the same way, was in."""
+        """Restore every environment from a snapshot of it, or of one made in the same way."""
         raise NoSnapshotError(f"{type(self).__name__} cannot restore its simulators")
 
-    # --- what the caller sees -------------------------------------------------------------------------------
+    # --- the engine's interface -----------------------------------------------------------------------------
 
     def reset(self, seeds: Sequence[int]) -> Tensor:
-        """Start a new episode everywhere, environment i seeded with `seeds[i]`; a step under way is dropped."""
+        """Reset every environment, environment i with `seeds[i]`, and return `obs`; a step in progress is dropped."""
         self._stepping = False
         self._returns[:] = 0
         self._lengths[:] = 0
@@ -73,13 +73,13 @@ class HostEngine(Engine):
         return self.obs
 
     def send(self, actions: Tensor) -> None:
-        """Begin a step. What the caller does before `recv` happens meanwhile if the engine has threads."""
+        """Start a step with actions in [-1, 1]; an engine with threads or processes steps until `recv`.  [E, D]"""
         self._check_order(sending=True, under_way=self._stepping)
         self.send_arrays(self.action.to_environment(actions.numpy()))
         self._stepping = True
 
     def recv(self) -> Transition:
-        """Finish the step that `send` began, and begin new episodes where one ended."""
+        """Finish the step that `send` started, reset environments that ended, and return the transition."""
         self._check_order(sending=False, under_way=self._stepping)
         self._stepping = False
         next_obs, rewards, terminated, truncated = self.recv_arrays()
@@ -87,13 +87,13 @@ class HostEngine(Engine):
         self._finite("observation", next_obs)
         self._finite("reward", rewards)
         self._returns += rewards
-        seen = torch.from_numpy(next_obs)
-        self._obs, self.obs = next_obs, seen
+        next_obs_tensor = torch.from_numpy(next_obs)
+        self._obs, self.obs = next_obs, next_obs_tensor
         ended = terminated | truncated
         if ended.any():
             self._restart(ended)
         flags = torch.from_numpy(terminated), torch.from_numpy(truncated)
-        return Transition(seen, torch.from_numpy(rewards), *flags)
+        return Transition(next_obs_tensor, torch.from_numpy(rewards), *flags)
 
     def take_episodes(self) -> list[Episode]:
         """Return the episodes that ended since the last call."""
@@ -101,11 +101,11 @@ class HostEngine(Engine):
         return taken
 
     def under_way(self) -> list[tuple[float, int]]:
-        """Return and length, so far, of each environment's current episode."""
+        """Return the return and the length, so far, of each environment's current episode."""
         return [(float(total), int(length)) for total, length in zip(self._returns, self._lengths, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return simulators and episodes under way; `obstacle` says why the simulators are missing."""
+        """Return simulators and unfinished episodes; `obstacle` is empty, or says why there are no simulators."""
         taken, reason = list[Snapshot](), ""
         try:
             taken = self.snapshots()
@@ -117,37 +117,37 @@ class HostEngine(Engine):
         return {**tensors, "simulators": simulators, "obstacle": reason}
 
     def load_state_dict(self, state: dict[str, Any]) -> str:
-        """Go on where `state_dict` was made. Return why that cannot be done, if so: then reset the environments."""
+        """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""
         if state["obstacle"]:
             return str(state["obstacle"])
         try:
             self.restore([Snapshot(one["values"], one["data"].numpy()) for one in state["simulators"]])
         except (NoSnapshotError, ValueError) as error:
             return str(error)
-        self._show(state["obs"].numpy().copy())
+        self._set_obs(state["obs"].numpy().copy())
         for name, values in (("returns", self._returns), ("lengths", self._lengths)):
             values[:] = state[name].numpy()
         return ""
 
     @classmethod
     def joined(cls, engines: Sequence["HostEngine"]) -> "HostEngine":
-        """Return engines of one shape as one, whose environments are theirs one after another."""
+        """Return one engine for the environments of several engines of one shape, engine by engine."""
         return JoinedEngine(engines)
 
     # --- details --------------------------------------------------------------------------------------------
 
-    def _show(self, obs: Array) -> None:
-        """Make these the observations to act on."""
+    def _set_obs(self, obs: Array) -> None:
+        """Set the observations to act on next."""
         self._obs, self.obs = obs, torch.from_numpy(obs)
 
     def _begin(self, mask: Array, seeds: Sequence[int] | None = None) -> None:
-        """Begin the episodes of `mask`."""
-        obs = self._obs.copy()  # rows that were handed out stay as they are
+        """Reset the environments of `mask` and set their first observations."""
+        obs = self._obs.copy()  # a copy, because the caller holds the old array
         obs[mask] = self.reset_arrays(mask, seeds)
-        self._show(self._finite("observation", obs))
+        self._set_obs(self._finite("observation", obs))
 
     def _restart(self, ended: Array) -> None:
-        """Note the episodes that ended and begin new ones in their place."""
+        """Record the episodes that ended and reset their environments."""
         for i in np.flatnonzero(ended):
             self._episodes.append(Episode(int(i), float(self._returns[i]), int(self._lengths[i])))
         self._returns[ended] = 0
@@ -155,19 +155,20 @@ class HostEngine(Engine):
         self._begin(ended)
 
     def _finite(self, what: str, values: Array) -> Array:
+        """Return the values; raise EnvStepError if one is not finite."""
         if not np.isfinite(values).all():
             i = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
             raise EnvStepError(
                 f"{self.env_name} gave a non-finite {what} in environment {i} at step {self._lengths[i]} of its "
-                f"episode: {values[i]}. Training cannot go on from it; mend the environment or clip its {what}s."
+                f"episode: {values[i]}. Training cannot continue from it; fix the environment or clip its {what}s."
             )
         return values
 
 
 class JoinedEngine(HostEngine):
-    """Engines of one shape as one: all are under way before the first is waited for.
+    """Engines of one shape, stepped as one: all start their step before the first is waited for.
 
-    Returns and lengths of their episodes lie in one array, of which theirs are views from now on.
+    Returns and lengths of the episodes are in one array each, and the parts' become views of it.
     """
 
     def __init__(self, parts: Sequence[HostEngine]) -> None:
@@ -175,46 +176,46 @@ class JoinedEngine(HostEngine):
         super().__init__(first.env_name, each * len(parts), first.observation, first.action)
         self.name = first.name  # type: ignore[misc]
         self._parts = [(part, slice(n * each, (n + 1) * each)) for n, part in enumerate(parts)]
-        self._show(np.concatenate([part._obs for part in parts]))
+        self._set_obs(np.concatenate([part._obs for part in parts]))
         self._returns = np.concatenate([part._returns for part in parts])
         self._lengths = np.concatenate([part._lengths for part in parts])
-        for part, own in self._parts:
-            part._returns, part._lengths = self._returns[own], self._lengths[own]
+        for part, part_slice in self._parts:
+            part._returns, part._lengths = self._returns[part_slice], self._lengths[part_slice]
 
     @classmethod
     def make(cls, *_: Any) -> Engine:
-        """Refuse: it is made of engines."""
+        """Raise TypeError: a joined engine is made from engines, by `joined`."""
         raise TypeError("A JoinedEngine is made of engines.")
 
     def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
-        """Start new episodes in those parts that have one to start."""
+        """Reset the environments of `mask`, in the parts that have any."""
         rows = [
-            part.reset_arrays(mask[own], None if seeds is None else seeds[own])
-            for part, own in self._parts
-            if mask[own].any()
+            part.reset_arrays(mask[part_slice], None if seeds is None else seeds[part_slice])
+            for part, part_slice in self._parts
+            if mask[part_slice].any()
         ]
         return np.concatenate(rows)
 
     def send_arrays(self, actions: Array) -> None:
-        """Begin a step everywhere."""
-        for part, own in self._parts:
-            part.send_arrays(actions[own])
+        """Start a step of every part."""
+        for part, part_slice in self._parts:
+            part.send_arrays(actions[part_slice])
 
     def recv_arrays(self) -> Arrays:
-        """Finish it, one part after another."""
+        """Finish the step of every part and return the arrays, concatenated."""
         results = [part.recv_arrays() for part, _ in self._parts]
         obs, rewards, terminated, truncated = (np.concatenate(values) for values in zip(*results, strict=True))
         return obs, rewards, terminated, truncated
 
-    def _show(self, obs: Array) -> None:
-        super()._show(obs)
-        for part, own in getattr(self, "_parts", ()):
-            part._show(obs[own])
+    def _set_obs(self, obs: Array) -> None:
+        super()._set_obs(obs)
+        for part, part_slice in getattr(self, "_parts", ()):
+            part._set_obs(obs[part_slice])
 
     def recv(self) -> Transition:
-        """Finish the step; each part, too, knows what it will be acted on next."""
+        """Finish the step and return the transition; the parts get their observations too."""
         transition = super().recv()
-        self._show(self._obs)
+        self._set_obs(self._obs)
         return transition
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The engines by name: one line each. An engine is imported when it is asked for, or when `auto` looks for one."""
+"""The registry of engines, one line each. An engine's module is imported when it is requested or tried by `auto`."""
 
 import importlib
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ ENGINES = {
 }
 
 FASTEST_FIRST = ("envpool", "gymnasium")
-"""What `auto` chooses from."""
+"""Engines that `auto` tries, in this order."""
 
 if TYPE_CHECKING:
     EngineName = str
@@ -26,7 +26,7 @@ else:
 
 
 def engine_class(name: str) -> type[Engine]:
-    """Return the engine called `name`."""
+    """Import and return the class of the engine called `name`."""
     module, _, kind = ENGINES[name].partition(":")
     found: type[Engine] = getattr(importlib.import_module(module), kind)
     return found
@@ -39,10 +39,10 @@ def make_engine(
     share: int = 1,
     device: torch.device | None = None,
 ) -> Engine:
-    """Make `num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it works, or gymnasium.
+    """Make `num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it works, else gymnasium.
 
-    `processes` are gymnasium's in processes of their own, which may raise, hang or die. `share` engines divide the
-    machine's cores among them. `device` is the learner's, where an engine that can simulates.
+    `processes` steps gymnasium's environments in subprocesses, which may raise, hang or die. `share` engines share the
+    machine's cores. `device` is the learner's: an engine that can simulate on it does.
     """
     checked("engine", engine, EngineName)
     if engine == "auto":
@@ -51,6 +51,6 @@ def make_engine(
 
 
 def engine_like(trained: EngineName, env: EnvLike) -> tuple[EngineName, str | None]:
-    """Return the engine that a policy was trained with; where it does not work, gymnasium and the reason."""
+    """Return (engine, None) for the engine a policy was trained with, or (gymnasium, reason) if that is unavailable."""
     reason = engine_class(trained).unavailable_reason(env)
     return (trained, None) if reason is None else ("gymnasium", reason)

@@ -1,7 +1,7 @@
-"""Environments in processes of their own: one that raises, hangs or dies is replaced, and the run cannot tell.
+"""Environments in subprocesses: one that raises, hangs or dies is replaced without changing the run.
 
-Each process is asked for a snapshot now and then, and what it was told since is kept. After a fault a new one gets the
-snapshot and is told the same again: then it is where the old one was.
+Each subprocess is asked for a snapshot from time to time, and the calls since then are kept. After a fault a new
+subprocess restores the snapshot and replays those calls: then it is in the state of the old one.
 """
 
 import contextlib
@@ -34,30 +34,32 @@ logger = logging.getLogger("minerva")
 Call = tuple[str, tuple[Any, ...]]
 
 TIMEOUT = 60.0
-"""Seconds without an answer after which a process counts as hung."""
+"""Seconds without a reply after which a subprocess counts as hung."""
 START_TIMEOUT = 300.0
-"""The same while it starts and makes its environments."""
+"""Seconds without a reply while a subprocess starts and makes its environments."""
 SNAPSHOT_EVERY = 500
-"""Steps between snapshots: what has to be repeated at most."""
+"""Steps between snapshots: at most this many are replayed."""
 TRIES = 3
 """Faults in one call after which the run is stopped."""
 RESTARTS = 20
-"""Faults of one process, over the whole run, after which it is stopped."""
+"""Faults of one subprocess, over the whole run, after which the run is stopped."""
 
 
 class _FaultError(Exception):
-    """A process that raised, died or did not answer; the message says which."""
+    """Raised when a subprocess raised, died or did not reply; the message says which."""
 
 
 class SubprocessEngine(HostEngine):
-    """As many processes as there are cores, or environments if those are fewer, each stepping its share."""
+    """Subprocesses, one per core but at most one per environment, each stepping its share of the environments."""
 
     name = "processes"
     episodes_of_gymnasium = True
 
     def __init__(self, env: EnvLike, num_envs: int) -> None:
         route_warnings()
-        probe = prepared(factory(env)(), env_name(env))  # refused here, where the message is the user's
+        probe = prepared(
+            factory(env)(), env_name(env)
+        )  # an unusable environment is refused here, where the user sees the message
         super().__init__(env_name(env), num_envs, *specs(probe))
         probe.close()
         count = min(num_envs, os.cpu_count() or 1)
@@ -66,33 +68,33 @@ class SubprocessEngine(HostEngine):
 
     @classmethod
     def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "SubprocessEngine":
-        """Start the processes that make `num_envs` copies of an environment."""
+        """Start the subprocesses that make `num_envs` copies of an environment."""
         return cls(env, num_envs)
 
     def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
-        """Let those processes reset environments that have some to reset."""
-        called = [worker for worker in self._workers if mask[worker.share].any()]
-        for worker in called:
+        """Reset the environments of `mask`, in the subprocesses that have any, and return their observations."""
+        resetting = [worker for worker in self._workers if mask[worker.share].any()]
+        for worker in resetting:
             worker.send("reset_arrays", mask[worker.share], None if seeds is None else list(seeds[worker.share]))
-        return np.concatenate([worker.receive() for worker in called])
+        return np.concatenate([worker.receive() for worker in resetting])
 
     def send_arrays(self, actions: Array) -> None:
-        """Send every process the actions of its environments."""
+        """Send every subprocess the actions of its environments."""
         for worker in self._workers:
             worker.send("step", actions[worker.share])
 
     def recv_arrays(self) -> Arrays:
-        """Wait for all of them."""
+        """Wait for every subprocess and return the arrays, concatenated."""
         parts = [worker.receive() for worker in self._workers]
         obs, rewards, terminated, truncated = (np.concatenate(part) for part in zip(*parts, strict=True))
         return obs, rewards, terminated, truncated
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
-        """Return the state of every environment of `part`, or raise NoSnapshotError."""
+        """Return a snapshot of every environment of `part`; raise NoSnapshotError if one has none."""
         return [snapshot for worker in self._workers for snapshot in worker.snapshots()][part]
 
     def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
-        """Put environments into a state that they were in."""
+        """Restore the environments of `part` from snapshots."""
         wanted = dict(zip(range(self.num_envs)[part], snapshots, strict=True))
         for worker in self._workers:
             mine = [i for i in range(self.num_envs)[worker.share] if i in wanted]
@@ -102,13 +104,13 @@ class SubprocessEngine(HostEngine):
                 worker.receive()
 
     def close(self) -> None:
-        """End every process."""
+        """Kill every subprocess."""
         for worker in self._workers:
             worker.kill()
 
 
 class _Worker:
-    """One process, replaced when it fails. `share` are its environments."""
+    """One subprocess, replaced when it fails. `share` is the slice of its environments."""
 
     def __init__(self, env: EnvLike, share: slice) -> None:
         self.share = share
@@ -122,104 +124,106 @@ class _Worker:
                 f"{env_name(env)} cannot be sent to another process ({error}): give its id or a function that makes "
                 "it, or use the engine gymnasium."
             ) from None
-        self._snapshot: list[Snapshot] = []  # none: the environments as they are made
-        self._since: list[Call] = []
-        self._obstacle = ""  # why there are no snapshots, once too much has happened to be told again
+        self._snapshot: list[Snapshot] = []  # empty: the environments as they were made
+        self._calls_since: list[Call] = []
+        self._no_snapshot_reason = ""  # set once there are too many calls to replay without one
         self._restarts = 0
         self._making = True
         self._start()
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Begin a call."""
+        """Start a call of the subprocess's engine."""
         self._call: Call = (name, arguments)
-        self._tell(self._call)
+        self._send(self._call)
 
     def receive(self) -> Any:
-        """The call's answer, after however many restarts it takes."""
+        """Return the reply to the call, after as many restarts as it takes."""
         for attempt in range(1, TRIES + 1):
             try:
                 if attempt > 1:
-                    self._catch_up()
+                    self._restart()
                 if self._making:
-                    self._answer()
+                    self._receive()
                     self._making = False
-                answer = self._answer()
+                answer = self._receive()
                 break
             except _FaultError as fault:
-                self._after(fault, attempt)
+                self._handle_fault(fault, attempt)
         if self._call[0] != "snapshots":
-            self._since.append(self._call)
-            if len(self._since) >= SNAPSHOT_EVERY and not self._obstacle:
-                self._refresh()
+            self._calls_since.append(self._call)
+            if len(self._calls_since) >= SNAPSHOT_EVERY and not self._no_snapshot_reason:
+                self._refresh_snapshot()
         return answer
 
     def snapshots(self) -> list[Snapshot]:
-        """The state of its environments; a restart begins with it from now on."""
+        """Return snapshots of its environments; later restarts begin with them."""
         self.send("snapshots")
-        self._snapshot, self._since = self.receive(), []
+        self._snapshot, self._calls_since = self.receive(), []
         return self._snapshot
 
     def kill(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the subprocess, whatever it is doing."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
 
-    def _refresh(self) -> None:
+    def _refresh_snapshot(self) -> None:
         try:
             self.snapshots()
         except NoSnapshotError as reason:
-            self._obstacle = str(reason)
-            self._since = []
+            self._no_snapshot_reason = str(reason)
+            self._calls_since = []
 
-    def _after(self, fault: _FaultError, attempt: int) -> None:
-        """Get rid of the process; stop the run if that has happened too often or there is no way back."""
+    def _handle_fault(self, fault: _FaultError, attempt: int) -> None:
+        """Kill the subprocess and log a warning; raise EnvStepError after too many faults, or without a snapshot."""
         self.kill()
         self._restarts += 1
-        hopeless = f"they have no snapshot ({self._obstacle})" if self._obstacle else ""
+        stop_reason = f"they have no snapshot ({self._no_snapshot_reason})" if self._no_snapshot_reason else ""
         if attempt == TRIES or self._restarts == RESTARTS:
-            hopeless = f"this was fault {self._restarts}"
-        if hopeless:
+            stop_reason = f"this was fault {self._restarts}"
+        if stop_reason:
             raise EnvStepError(
-                f"{self._name}: {fault} As {hopeless}, the run is stopped. Its last checkpoint is as it was, and "
-                "--resume goes on from it."
+                f"{self._name}: {fault} As {stop_reason}, the run is stopped. Its last checkpoint is unchanged, and "
+                "--resume continues from it."
             )
         logger.warning(
-            "%s: %s A new process takes its place, from a snapshot %d steps ago: the run goes on as if nothing had "
+            "%s: %s A new process replaces it, from a snapshot %d steps ago: the run continues as if nothing had "
             "happened.",
             self._name,
             fault,
-            len(self._since),
+            len(self._calls_since),
         )
 
-    def _catch_up(self) -> None:
-        """A new process where the old one was when it was told the call under way."""
+    def _restart(self) -> None:
+        """Start a subprocess, bring it to the state of the old one, and send it the current call again."""
         self._start()
-        self._answer()
+        self._receive()
         self._making = False
         restore: list[Call] = [("restore", (self._snapshot, slice(None)))] if self._snapshot else []
-        for call in restore + self._since:
-            self._tell(call)
-            self._answer()
-        self._tell(self._call)
+        for call in restore + self._calls_since:
+            self._send(call)
+            self._receive()
+        self._send(self._call)
 
     def _start(self) -> None:
+        """Start the subprocess and ask it to make its environments."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "minerva.envs.engines.worker", str(theirs.fileno()), str(os.getpid())]
         paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # a session of its own: Ctrl-C in the terminal and signals to the group are for the parent alone
+        # a new session: Ctrl-C in the terminal and signals to the process group reach the parent alone
         handles = [theirs.fileno()]
         self._process = subprocess.Popen(command, pass_fds=handles, env=paths, start_new_session=True)
         theirs.close()
-        self._making = True  # until it says that it has made its environments
+        self._making = True  # until it replies that its environments are made
         self._connection = Connection(ours.detach())
         self._connection.send_bytes(self._make)
 
-    def _tell(self, call: Call) -> None:
-        with contextlib.suppress(OSError):  # it is dead: noticed when it does not answer
+    def _send(self, call: Call) -> None:
+        with contextlib.suppress(OSError):  # it is dead: detected when it does not reply
             self._connection.send_bytes(pickle.dumps(call))
 
-    def _answer(self) -> Any:
+    def _receive(self) -> Any:
+        """Return the next reply; raise _FaultError if the subprocess raised, died or did not reply."""
         timeout = START_TIMEOUT if self._making else TIMEOUT
         try:
             if not self._connection.poll(timeout):
@@ -227,7 +231,7 @@ class _Worker:
             kind, content = self._connection.recv()
         except (EOFError, OSError):
             self._process.kill()
-            raise _FaultError(f"the process died ({_ending(self._process.wait())}).") from None
+            raise _FaultError(f"the process died ({_exit_status(self._process.wait())}).") from None
         if kind == "raised":
             raise _FaultError(f"an environment raised:\n{content}")
         if kind == "no snapshot":
@@ -235,6 +239,6 @@ class _Worker:
         return content
 
 
-def _ending(code: int) -> str:
-    """How a process ended, for people."""
+def _exit_status(code: int) -> str:
+    """Describe a process's exit code, or the signal that killed it."""
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

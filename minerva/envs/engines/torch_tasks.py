@@ -1,7 +1,7 @@
 """The engine `torch`: small tasks written in PyTorch, simulated on the learner's device.
 
-They show what a simulator on the GPU takes, and are tasks whose solution is known: gymnasium's Pendulum-v1, from the
-same states to the same numbers, and a linear system with quadratic costs, whose best policy has a closed form.
+They show what a simulator on the GPU needs, and their solutions are known: gymnasium's Pendulum-v1, which gives equal
+numbers from equal states, and a linear system with quadratic costs, whose optimal policy has a closed form.
 """
 
 import math
@@ -20,7 +20,7 @@ from minerva.spec import ActionSpec, ObservationSpec
 
 
 class TorchEngine(DeviceEngine):
-    """A task of `TASKS`, each a subclass that defines it."""
+    """An engine of one of the `TASKS`; each task is a subclass."""
 
     name = "torch"
     task_observation: ClassVar[ObservationSpec]
@@ -39,14 +39,14 @@ class TorchEngine(DeviceEngine):
 
     @classmethod
     def unavailable_reason(cls, env: EnvLike) -> str | None:
-        """Say that a task is not among those written in PyTorch."""
+        """Return None for a task written in PyTorch; for another, the nearest names."""
         if isinstance(env, str) and env in TASKS:
             return None
         return f"{env_name(env)} is not among its tasks. {nearest(env_name(env), TASKS)}"
 
     @abstractmethod
     def start(self, uniform: Tensor) -> Tree:
-        """Return simulations at the start of an episode, from numbers in [0, 1).  [E, start_numbers] -> [E, ...]"""
+        """Return simulations at an episode's start, from uniform numbers in [0, 1).  [E, start_numbers] -> [E, ...]"""
 
 
 class Pendulum(TorchEngine):
@@ -68,15 +68,15 @@ class Pendulum(TorchEngine):
         return torch.stack((torch.cos(angle), torch.sin(angle), speed), 1).float()
 
     def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
-        """Return the pole a time step later; the cost is of the state before it. It never terminates."""
+        """Return the pole one time step later; the cost is that of the state before it. It never terminates."""
         angle, speed, torque = simulation["angle"], simulation["speed"], actions[:, 0].double()
         upright = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
         cost = upright**2 + 0.1 * speed**2 + 0.001 * torque**2
         pull = 3 * self.gravity / (2 * self.length) * torch.sin(angle)
         push = 3.0 / (self.mass * self.length**2) * torque
-        faster = torch.clamp(speed + (pull + push) * self.dt, -self.max_speed, self.max_speed)
-        after = {"angle": angle + faster * self.dt, "speed": faster}
-        return after, -cost.float(), torch.zeros_like(angle, dtype=torch.bool)
+        new_speed = torch.clamp(speed + (pull + push) * self.dt, -self.max_speed, self.max_speed)
+        simulation = {"angle": angle + new_speed * self.dt, "speed": new_speed}
+        return simulation, -cost.float(), torch.zeros_like(angle, dtype=torch.bool)
 
 
 class LinearSystem(TorchEngine):
@@ -96,7 +96,7 @@ class LinearSystem(TorchEngine):
         super().__init__(env, num_envs, device)
 
     def start(self, uniform: Tensor) -> Tree:
-        """Return a position and a speed within ±0.3, small enough that the best pushes stay within their bounds."""
+        """Return a position and a speed within ±0.3, small enough that optimal actions stay within bounds."""
         return {"x": 0.3 * (2 * uniform.double() - 1)}
 
     def observe(self, simulation: Tree) -> Tensor:
@@ -104,7 +104,7 @@ class LinearSystem(TorchEngine):
         return simulation["x"].float()
 
     def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
-        """Return the mass a time step later; the cost is of the state before it. It never terminates."""
+        """Return the mass one time step later; the cost is that of the state before it. It never terminates."""
         x, u = simulation["x"], actions.double()
         cost = (x @ self._q * x).sum(1) + (u @ self._r * u).sum(1)
         return {"x": x @ self._a.T + u @ self._b.T}, -cost.float(), torch.zeros_like(x[:, 0], dtype=torch.bool)

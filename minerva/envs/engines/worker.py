@@ -1,4 +1,4 @@
-"""A process that steps environments for another: `python -m minerva.envs.engines.worker HANDLE PARENT`."""
+"""A subprocess that steps environments for its parent: `python -m minerva.envs.engines.worker HANDLE PARENT`."""
 
 import contextlib
 import ctypes
@@ -14,18 +14,18 @@ from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.snapshot import NoSnapshotError
 
 DIE_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of Linux's prctl."""
+"""PR_SET_PDEATHSIG of Linux's prctl: the signal to send when the parent dies."""
 
 
 def main(handle: int, parent: int) -> None:
-    """Answer calls until the other end is closed. What a signal means, the parent decides."""
+    """Reply to calls until the parent closes the connection. Signals are ignored: the parent handles them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # elsewhere the end of the connection is noticed, after the step under way
+    if sys.platform == "linux":  # elsewhere the closed connection is detected after the current step
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    with contextlib.suppress(EOFError, ConnectionError):  # the other end is closed: nobody wants an answer any more
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent has closed the connection
         _serve(Connection(handle))
 
 
@@ -44,7 +44,7 @@ def _serve(connection: Any) -> None:
             reply = ("done", answer)
         except NoSnapshotError as reason:
             reply = ("no snapshot", str(reason))
-        except Exception:  # whatever an environment raises, the parent is told
+        except Exception:  # whatever an environment raises is reported to the parent
             reply = ("raised", traceback.format_exc())
         connection.send(reply)
 
