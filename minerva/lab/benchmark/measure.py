@@ -12,7 +12,7 @@ import tyro
 from minerva.api import evaluate
 from minerva.errors import MinervaError, RunError
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.folder import PROVENANCE, find_checkpoint, read_config, write_whole
+from minerva.runs.folder import PROVENANCE, find_checkpoint, read_config, write_atomically
 from minerva.runs.metrics import read_rows
 
 HOW = ("device", "engine", "matmul")
@@ -64,7 +64,7 @@ class Measure:
             **{name: config.get(name) for name in PROVENANCE},
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, json.dumps(kept) + "\n")
+        write_atomically(self.file, json.dumps(kept) + "\n")
 
 
 def device_name(made: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from minerva.cli.benchmark import seconds, widest
+from minerva.cli.benchmark import parse_duration, widest_layer
 from minerva.cli.main import _parse, main
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid
@@ -142,7 +142,7 @@ def test_wrong_options_are_refused_with_the_fix(
 
 @pytest.mark.parametrize(("text", "value"), [("90s", 90.0), ("20m", 1200.0), ("1h30m", 5400.0), ("0.5s", 0.5)])
 def test_times_are_written_with_their_unit(text: str, value: float) -> None:
-    assert seconds(text) == value
+    assert parse_duration(text) == value
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
@@ -159,7 +159,7 @@ def test_hyperparameters_typed_as_options_are_the_ones_of_the_grid(algo: str) ->
 
 def test_networks_are_as_wide_as_their_widest_layer() -> None:
     entry = Entry("ppo", "ppo", "none", {"policy_layer_sizes": [8], "critic_layer_sizes": [16, 100, 4]})
-    assert widest(Cell(entry, "Pendulum-v1", 0, 1)) == 100
+    assert widest_layer(Cell(entry, "Pendulum-v1", 0, 1)) == 100
 
 
 # --- what is committed ----------------------------------------------------------------------------------------
