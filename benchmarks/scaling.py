@@ -29,12 +29,12 @@ def measure(algo: str, env: str, actors: int) -> float:
     """Steps per second of a run, from the end of its first quarter to its last report."""
     import torch
 
-    from minerva.lab.cluster.actors import ray_blocks
+    from minerva.lab.cluster.actors import ray_collector
     from minerva.trainers.registry import config_class, trainer_class
 
     torch.set_num_threads(1)
     config = config_class(algo).from_dict(SETTINGS[algo])
-    engine: Any = ray_blocks(algo, config, env, actors) if actors else "gymnasium"
+    engine: Any = ray_collector(algo, config, env, actors) if actors else "gymnasium"
     trainer = trainer_class(algo)(env, seed=0, engine=engine, **SETTINGS[algo])
     times: list[tuple[int, float]] = []
     stop = [lambda step, metrics, trainer: times.append((step, time.perf_counter()))]

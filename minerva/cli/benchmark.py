@@ -74,7 +74,7 @@ class Benchmark:
     """Time limit, such as 20m, 1h30m or 90s: runs that cannot finish within it are not started, or are stopped with a
     checkpoint to resume from."""
     status: bool = False
-    """Only print how many runs are done, running, failed, to be evaluated, stopped and not started."""
+    """Only print the table of runs: done, running, failed, to be measured (not evaluated yet), stopped, not run."""
 
     def run(self) -> int:
         """Train and evaluate what has no result yet. Return 0, 1 if a run failed, or 3 if work is left."""
@@ -82,13 +82,13 @@ class Benchmark:
         files = Files(self.out.absolute(), (self.results or grid.results or self.out / "results").absolute())
         board = Board(grid, files, console)
         if self.status:
-            board.conclude()
+            board.print_summary()
             return 0
         maker = Maker(grid, files, self.device, self.engine, self.matmul)
         schedule = Schedule(maker, self._executor(files), self._together, within)
         with board:
             uninterrupted = schedule.run(board.update)
-        kinds = [state.kind for state in board.conclude([]).values()]
+        kinds = [state.kind for state in board.print_summary([]).values()]
         console.print(f"results: {files.results}", markup=False, soft_wrap=True)
         if uninterrupted and "failed" in kinds:
             return FAILED

@@ -164,9 +164,9 @@ def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: 
         return options.engine
     if ranks.count > 1:
         raise ConfigError("--actors serves a single learner: start it without torchrun.")
-    from minerva.lab.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
+    from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import
 
-    return ray_blocks(algo, config, options.env, options.actors, options.engine, options.address)
+    return ray_collector(algo, config, options.env, options.actors, options.engine, options.address)
 
 
 def train_type(arguments: Sequence[str]) -> Any:

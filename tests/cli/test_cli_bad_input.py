@@ -135,7 +135,7 @@ REFUSED = [
     # exports
     Refused("export {missing}", ("{missing} contains no run", "give a run's folder or a checkpoint file")),
     Refused("export {run} --episodes 0", ("episodes is 0: it must be at least 1",)),
-    Refused("export {run} --out {foreign}", ("holds other files and no export", "give an empty or new folder")),
+    Refused("export {run} --out {foreign}", ("contains other files and no export", "give an empty or new folder")),
     Refused("export {run} --out {text}", ("{text} is a file", "give a new folder")),
     Refused("export {run} --best --last", ("--best and --last exclude each other", "give one")),
     Refused("export {truncated} --out new", ("{truncated} is cut off", "give a checkpoint from a run's folder")),

@@ -182,7 +182,7 @@ def test_a_table_is_printed_instead_of_a_page(
     [
         ("report", "Missing from minerva report|needs runs to compare"),
         ("report {tmp}/nowhere", "nowhere does not exist: give a run's folder"),
-        ("report {tmp}/empty", "empty holds no run and no result: give a run's folder"),
+        ("report {tmp}/empty", "empty contains no run and no result: give a run's folder"),
         ("report {tmp}/notes.txt", "notes.txt is neither a run's folder nor a result file"),
         ("report {tmp}/bad_seed0.json", "bad_seed0.json is not a result file .*minerva benchmark"),
         ("report {tmp}/begun", "no run with an evaluation yet"),

@@ -9,7 +9,7 @@ from minerva.cli.benchmark import parse_duration, widest_layer
 from minerva.cli.main import _parse, main
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid
-from minerva.lab.benchmark.tasks import Maker, written
+from minerva.lab.benchmark.tasks import Maker, command_line_options
 from minerva.presets import presets
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -88,7 +88,7 @@ def test_a_part_of_a_grid_is_chosen_by_entry_or_algorithm_and_environment(tmp_pa
 
 
 REFUSED: list[tuple[str, tuple[str, ...]]] = [
-    ("total_stepz = 5\n" + TEXT, ("total_stepz is not a part of a grid", "Did you mean total_steps")),
+    ("total_stepz = 5\n" + TEXT, ("total_stepz is not a setting of a grid", "Did you mean total_steps")),
     (TEXT.replace("512", "0"), ("total_steps is 0: it must be in [1, inf)",)),
     (TEXT.replace("512", "'many'"), ("total_steps is 'many': it must be a whole number",)),
     (TEXT.replace("2:4", "4:2"), ("seeds is 4:2", "0:8 for seeds 0 to 7")),
@@ -153,7 +153,7 @@ def test_hyperparameters_typed_as_options_are_the_ones_of_the_grid(algo: str) ->
         changed = {**hyperparameters, flags[algo]: value}
         if algo != "mpo":
             changed["normalize_rewards"] = value  # which may be None as well, and is typed in another way
-        config = _parse(["train", algo, "--preset", "none", *written(algo, changed)]).hyperparameters
+        config = _parse(["train", algo, "--preset", "none", *command_line_options(algo, changed)]).hyperparameters
         assert config.to_dict() == config_class(algo).from_dict(changed).to_dict()
 
 

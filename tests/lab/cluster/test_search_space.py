@@ -55,13 +55,13 @@ def test_ranges_and_choices_can_be_given() -> None:
     ("text", "words"),
     [
         ("clip_ration", "Did you mean clip_ratio"),
-        ("clip_ratio=0.3:0.1", "the second has to be larger"),
+        ("clip_ratio=0.3:0.1", "the second must be larger"),
         ("clip_ratio=-1:1", "must be in"),
         ("gamma=0.9:1.5", r"must be in \[0, 1\]"),
         ("clip_ratio=a:b", "low:high"),
         ("num_envs=8,many", "must be a whole number"),
-        ("ent_coef", "suggests no range"),
-        ("policy_layer_sizes", "suggests no range"),
+        ("ent_coef", "has no default range"),
+        ("policy_layer_sizes", "has no default range"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(text: str, words: str) -> None:
