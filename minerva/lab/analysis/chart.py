@@ -1,4 +1,4 @@
-"""Line charts as SVG, rendered in Python so that a page shows them without scripts; values for hovering are attached."""
+"""Line charts as SVG, rendered in Python so that a page shows them without scripts; hover values are attached."""
 
 import json
 import math

@@ -1,1 +1,1 @@
-"""Benchmarks: a grid of algorithms, environments and seeds; each run is trained, evaluated and stored as a small file."""
+"""Benchmarks: grids of algorithms, environments and seeds, each run trained, evaluated and stored as a small file."""

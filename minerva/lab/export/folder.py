@@ -45,8 +45,8 @@ def export(
 ) -> Export:
     """Export the policy of a run (or of a checkpoint) into `out`, or into the folder `export` of the run.
 
-    The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment cannot
-    be made from an id. `video` records an episode if the run has no video.
+    The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment
+    cannot be made from an id. `video` records an episode if the run has no video.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
