@@ -10,7 +10,7 @@ from minerva.cli.main import _parse, main
 from minerva.config import TENSOR, Config
 from minerva.errors import ConfigError
 from minerva.lab.cluster.space import Dimension, space
-from minerva.lab.cluster.tuning import Best, Search, drawn_from, evaluations, preset_file
+from minerva.lab.cluster.tuning import Best, Search, evaluations, preset_file, ray_distribution
 from minerva.presets import preset_for, presets
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -138,7 +138,7 @@ class Words:
 
 
 def test_dimensions_are_drawn_as_they_are_meant() -> None:
-    assert drawn_from(Words(), Dimension("x", (1, 2))) == ("choice", [1, 2])
-    assert drawn_from(Words(), Dimension("x", low=1, high=8, log=True, whole=True)) == ("lograndint", 1, 9)
-    assert drawn_from(Words(), Dimension("x", low=0.1, high=0.5)) == ("uniform", 0.1, 0.5)
-    assert drawn_from(Words(), Dimension("x", low=0.1, high=5.0, log=True)) == ("loguniform", 0.1, 5.0)
+    assert ray_distribution(Words(), Dimension("x", (1, 2))) == ("choice", [1, 2])
+    assert ray_distribution(Words(), Dimension("x", low=1, high=8, log=True, whole=True)) == ("lograndint", 1, 9)
+    assert ray_distribution(Words(), Dimension("x", low=0.1, high=0.5)) == ("uniform", 0.1, 0.5)
+    assert ray_distribution(Words(), Dimension("x", low=0.1, high=5.0, log=True)) == ("loguniform", 0.1, 5.0)
