@@ -36,20 +36,20 @@ LEFT_OUT = ("numpy_function", "malloc")
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure, and for how long."""
+    """Cases, repeats and durations of the measurement."""
 
     cases: tyro.conf.Positional[tuple[str, ...]] = tuple(CASES)
-    """Which cases."""
+    """Cases to measure."""
     repeats: int = 7
-    """How often each contestant is timed."""
+    """Timings per contestant."""
     seconds: float = 15.0
-    """How long at a time, at least."""
+    """Shortest duration of a timing, in seconds."""
     out: Path = Path("benchmarks/results/speed/ablation.json")
-    """The JSON file for all that was measured."""
+    """JSON file for all measurements."""
 
 
 def measured(case: str, options: Options) -> dict[str, Any]:
-    """Rates of the whole, and without each part, and how the whole stands to those."""
+    """Return the rates with all parts and without each of them, and their ratios."""
     title, arguments = CASES[case]
     function = "benchmarks.speed.contestants:whole_run"
     whole = Entry("whole", function, arguments)
@@ -70,7 +70,7 @@ def measured(case: str, options: Options) -> dict[str, Any]:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """The ratios as a table in Markdown."""
+    """Return the ratios as a Markdown table."""
     lines = ["| run | steps/s | " + " | ".join(f"with / without `{part}`, by CPU time" for part in LEFT_OUT) + " |"]
     lines.append("|---|--:|" + "--:|" * len(LEFT_OUT))
     for result in results:

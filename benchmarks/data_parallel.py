@@ -1,4 +1,4 @@
-"""Updates of several processes that learn as one, compiled beside eager.
+"""Time updates of several data-parallel ranks, compiled and eager.
 
 `torchrun --standalone --nproc-per-node 2 -m benchmarks.processes [--device cuda]` prints a table of milliseconds:
 median and range over repeats that take turns. With one process it is what that needs for the whole batch.
@@ -18,7 +18,7 @@ from minerva.loop.stacking import Stack
 from minerva.trainers.registry import agent_class, config_class
 
 OBS, ACTIONS = 17, 6
-"""Those of HalfCheetah."""
+"""Dimensions of HalfCheetah."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"num_envs": 8, "rollout_steps": 256, "minibatch_size": 256, "update_epochs": 4},
     "vmpo": {"num_envs": 8, "rollout_steps": 256},
@@ -30,7 +30,7 @@ MANY = 1_000_000
 
 
 def rollout(config: Any, device: torch.device) -> dict[str, Tensor]:
-    """Steps without an end, as if they had been collected."""
+    """Return random rollout data in which no episode ends."""
     steps = (config.rollout_steps, config.num_envs)
     rows = {"obs": OBS, "next_obs": OBS, "actions_raw": ACTIONS}
     zeros = {name: torch.zeros(steps, device=device) for name in ("terminated", "ended")}
@@ -39,14 +39,14 @@ def rollout(config: Any, device: torch.device) -> dict[str, Tensor]:
 
 
 def batch(config: Any, device: torch.device) -> dict[str, Tensor]:
-    """Transitions, as if they came from a replay."""
+    """Return random transitions, as if sampled from a replay."""
     widths = {"obs": OBS, "next_obs": OBS, "actions_exec": ACTIONS, "rewards": 1}
     drawn = {name: torch.randn((config.batch_size, width), device=device).tanh() for name, width in widths.items()}
     return {**drawn, "dones": torch.zeros((config.batch_size, 1), device=device)}
 
 
 def learner(algo: str, device: torch.device, ranks: Ranks, compile: Any) -> Callable[[], None]:
-    """One update on this process's part of the data."""
+    """Return a function that runs one update on this rank's shard of the data."""
     config = config_class(algo).from_dict(SETTINGS[algo]).share(ranks.count)
     agent = agent_class(algo).from_config(OBS, ACTIONS, config, seed=0, device=device, ranks=ranks)
     stack = Stack([agent], compile, MANY)

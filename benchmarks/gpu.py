@@ -1,4 +1,4 @@
-"""How fast Minerva is on a GPU: MPO's update, and training end to end, with one seed and with many.
+"""Time Minerva on a GPU: MPO's update, and training end to end, with one seed and with many.
 
     python benchmarks/gpu.py --out benchmarks/results/speed/h200.json
 
@@ -39,7 +39,7 @@ TRAINING: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What to time."""
+    """Cases to time."""
 
     updates: tuple[int, ...] = (1, 8, 32)
     """Numbers of agents in MPO's update."""
@@ -48,13 +48,13 @@ class Options:
     training: tuple[str, ...] = tuple(TRAINING)
     """Cases of training, end to end."""
     eager: bool = True
-    """Whether to time the eager update too."""
+    """Time the eager update as well."""
     out: Path | None = None
-    """Where the figures go as JSON."""
+    """JSON file for the figures."""
 
 
 def update_seconds(agents: int, mode: Any, repeats: int) -> float:
-    """Seconds of one update, noise included, with its batch already on the device."""
+    """Return the seconds of one update, noise included, with its batch already on the device."""
     made = [MPOAgent(OBS, ACT, -1.0, 1.0, "cuda", seed=seed, initial_std=0.5) for seed in range(agents)]
     stack = Stack(made, mode, 10**9)
     batch = stack.stacked([_batch(seed) for seed in range(agents)])
@@ -87,7 +87,7 @@ def _batch(seed: int) -> dict[str, torch.Tensor]:
 
 
 def steps_per_second(algo: str, seeds: int, steps: int, matmul: str = "highest", **changed: Any) -> float:
-    """Environment steps of all seeds per second of training."""
+    """Return the environment steps of all seeds per second of training."""
     times: list[tuple[int, float]] = []
     settings = {
         "quiet": True,

@@ -1,4 +1,4 @@
-"""Environment steps per second with the environments in this process, and with Ray actors that act and step them.
+"""Time environment steps per second with the environments in this process, and with Ray actors that collect.
 
 `python -m benchmarks.scaling [--env HalfCheetah-v5] [--actors 1 2] [--repeats 3]` prints a table: medians and ranges
 over the repeats, which take turns. Each is a run in a process of its own, timed after its first quarter; PPO and V-MPO
@@ -26,15 +26,15 @@ STEPS = {"ppo": 24_576, "mpo": 6_000, "vmpo": 24_576}
 
 
 def measure(algo: str, env: str, actors: int) -> float:
-    """Steps per second of a run, from the end of its first quarter to its last report."""
+    """Return the steps per second of a run, from the end of its first quarter to its last report."""
     import torch
 
-    from minerva.lab.cluster.actors import ray_blocks
+    from minerva.lab.cluster.actors import ray_collector
     from minerva.trainers.registry import config_class, trainer_class
 
     torch.set_num_threads(1)
     config = config_class(algo).from_dict(SETTINGS[algo])
-    engine: Any = ray_blocks(algo, config, env, actors) if actors else "gymnasium"
+    engine: Any = ray_collector(algo, config, env, actors) if actors else "gymnasium"
     trainer = trainer_class(algo)(env, seed=0, engine=engine, **SETTINGS[algo])
     times: list[tuple[int, float]] = []
     stop = [lambda step, metrics, trainer: times.append((step, time.perf_counter()))]
@@ -46,7 +46,7 @@ def measure(algo: str, env: str, actors: int) -> float:
 
 
 def measured_apart(algo: str, env: str, actors: int) -> float:
-    """The same in a process of its own."""
+    """Return the steps per second of a run, measured in a new process."""
     command = [sys.executable, "-m", "benchmarks.scaling", "--env", env, "--one", algo, str(actors)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate = float(json.loads(text.strip().splitlines()[-1]))
@@ -55,7 +55,7 @@ def measured_apart(algo: str, env: str, actors: int) -> float:
 
 
 def core_hours(rate: float, actors: int) -> float:
-    """Hours of a core for a million steps: learner and actors take one each, if the machine has so many."""
+    """Return core hours per million steps: learner and actors use one core each, as far as the machine has them."""
     return min(1 + actors, os.cpu_count() or 1) * 1e6 / rate / 3600
 
 

@@ -1,4 +1,4 @@
-"""How fast one checkout of Minerva trains beside another, on a CPU with one thread:
+"""Compare the training speed of two checkouts of Minerva, on a CPU with one thread:
 
     python -m benchmarks.spine OLD NEW                   # folders that each hold `minerva/`; some thirty minutes
     python -m benchmarks.spine OLD NEW ppo-cheetah --repeats 11
@@ -29,26 +29,26 @@ CASES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What to compare, and for how long."""
+    """Checkouts, cases, repeats and durations of the comparison."""
 
     old: tyro.conf.Positional[Path]
-    """The checkout to compare with."""
+    """Checkout to compare with."""
     new: tyro.conf.Positional[Path]
-    """The checkout that should be as fast."""
+    """Checkout that should be as fast."""
     cases: tyro.conf.Positional[tuple[str, ...]] = tuple(CASES)
-    """Which cases."""
+    """Cases to measure."""
     repeats: int = 7
-    """How often each is timed."""
+    """Timings per checkout."""
     seconds: float = 15.0
-    """How long at a time, at least."""
+    """Shortest duration of a timing, in seconds."""
     floor: float = 0.97
-    """The median ratio below which a case has become slower, and this command fails."""
+    """Median ratio below which a case counts as slower, and this command fails."""
     out: Path | None = None
-    """A JSON file for all that was measured."""
+    """JSON file for all measurements."""
 
 
 def compared(case: str, options: Options) -> dict[str, Any]:
-    """Rates of both, and the ratios new / old."""
+    """Return the rates of both checkouts, and the ratios new / old."""
     old, new = (
         Entry(
             name,

@@ -33,12 +33,12 @@ def in_blocks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple
     """Undisturbed runs with blocks (an `actor_runs.InBlocks`), made once for all tests that compare with them."""
     from actor_runs import BLOCKS, ENV, config_of, train
 
-    from minerva.lab.cluster.actors import local_blocks
+    from minerva.lab.cluster.actors import local_collector
 
     @functools.cache
     def run(algo: str) -> tuple[Any, Path]:
         folder = tmp_path_factory.mktemp("in_blocks")
-        return train(algo, local_blocks(algo, config_of(algo), ENV, BLOCKS), folder), folder
+        return train(algo, local_collector(algo, config_of(algo), ENV, BLOCKS), folder), folder
 
     return run
 

@@ -1,4 +1,4 @@
-"""How fast Minerva is beside its peers, in one command:
+"""Compare Minerva's speed with that of other libraries, in one command:
 
     python -m benchmarks.speed                      # everything, about half an hour on a quiet machine
     python -m benchmarks.speed ppo --repeats 5      # PPO against its peers alone
@@ -31,22 +31,22 @@ console = Console(highlight=False, soft_wrap=True)
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure, and for how long."""
+    """Cases, repeats and durations of the measurement."""
 
     cases: tyro.conf.Positional[tuple[Literal["ppo", "updates", "seeds", "envs", "width", "memory"], ...]] = ()
-    """Which cases; none: all."""
+    """Cases to measure; none: all."""
     env: str = "HalfCheetah-v5"
-    """Environment."""
+    """Environment id."""
     repeats: int = 5
-    """How often each contestant is timed."""
+    """Timings per contestant."""
     seconds: float = 10.0
-    """How long at a time, at least."""
+    """Shortest duration of a timing, in seconds."""
     out: Path | None = None
-    """A JSON file for all that was measured."""
+    """JSON file for all measurements."""
 
 
 def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
-    """PPO on CleanRL's recipe, 1 and 8 environments: all on gymnasium's, then Minerva as it comes, on EnvPool."""
+    """Time PPO on CleanRL's recipe, 1 and 8 environments: all on Gymnasium's, then Minerva by default, on EnvPool."""
     results = []
     engines = ["gymnasium"] if EnvPoolEngine.unavailable_reason(options.env) else ["gymnasium", "envpool"]
     for num_envs, engine in itertools.product((1, 8), engines):
@@ -59,7 +59,7 @@ def ppo_against_peers(options: Options) -> list[dict[str, Any]]:
 
 
 def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
-    """MPO's and V-MPO's update, compiled and eager, on one core and on all; MPO's with bfloat16 targets too."""
+    """Time MPO's and V-MPO's update, compiled and eager, on one core and on all; MPO's with bfloat16 targets too."""
     results = []
     for algo, threads in itertools.product(("mpo", "vmpo"), sorted({1, cores()})):
         modes: dict[str, dict[str, Any]] = {"compiled": {"compile": "auto"}, "eager": {"compile": "off"}}
@@ -71,7 +71,7 @@ def compiled_against_eager(options: Options) -> list[dict[str, Any]]:
 
 
 def seeds_together(options: Options) -> list[dict[str, Any]]:
-    """PPO by Minerva: four seeds in one process against one, steps of all seeds, on the engine that `auto` chooses."""
+    """Time Minerva's PPO: four seeds in one process against one, steps of all seeds, on the engine of `auto`."""
     engine = "gymnasium" if EnvPoolEngine.unavailable_reason(options.env) else "envpool"
     results = []
     for num_envs in (1, 8):
@@ -85,7 +85,7 @@ def seeds_together(options: Options) -> list[dict[str, Any]]:
 
 
 def more_environments(options: Options) -> list[dict[str, Any]]:
-    """PPO by Minerva with 1 to 64 environments, on each engine that is here."""
+    """Time Minerva's PPO with 1 to 64 environments, on each engine that is installed."""
     entries = [
         Entry(f"{engine} {num_envs}", f"{CONTESTANTS}:minerva_ppo", {"num_envs": num_envs, "engine": engine})
         for engine in ("gymnasium", "envpool")
@@ -96,7 +96,7 @@ def more_environments(options: Options) -> list[dict[str, Any]]:
 
 
 def wider_networks(options: Options) -> list[dict[str, Any]]:
-    """PPO by Minerva with 8 environments and layers of 64 to 512."""
+    """Time Minerva's PPO with 8 environments and layers of 64 to 512."""
     entries = [
         Entry(f"width {width}", f"{CONTESTANTS}:minerva_ppo", {"num_envs": 8, "width": width})
         for width in (64, 128, 256, 512)
@@ -105,7 +105,7 @@ def wider_networks(options: Options) -> list[dict[str, Any]]:
 
 
 def replay_memory(options: Options) -> list[dict[str, Any]]:
-    """What a million transitions of HalfCheetah take in MPO's replay."""
+    """Return the memory of a million HalfCheetah transitions in MPO's replay."""
     import torch
 
     from minerva.data.fields import Field, transition_fields
@@ -136,7 +136,7 @@ def _on(env: str, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _raced(what: str, entries: list[Entry], options: Options) -> dict[str, Any]:
-    """Race them, print how the first stands to each of the others, and return all that is known."""
+    """Time the contestants, print the ratios of the first to the others, and return all measurements."""
     console.print(f"\n[bold]{what}[/]")
     race(entries, options.repeats, options.seconds, console.print)
     first, *_ = entries

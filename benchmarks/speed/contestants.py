@@ -46,7 +46,7 @@ def minerva_ppo(
     seeds: int = 1,
     threads: int | None = None,
 ) -> None:
-    """`threads` are EnvPool's; None: as many as there are cores."""
+    """Run Minerva's PPO. `threads` are EnvPool's; None: one per core."""
     from minerva.envs.engines.envpool import THREADS
     from minerva.loop.population import joined_collector
     from minerva.trainers.ppo.trainer import PPOTrainer
@@ -75,7 +75,7 @@ def whole_run(
     without: str | None = None,
     **changed: Any,
 ) -> None:
-    """Training as a user has it: `minerva.train` with the environment's preset, evaluations, logs and checkpoints.
+    """Train as a user does: `minerva.train` with the environment's preset, evaluations, logs and checkpoints.
 
     `period` are the steps between evaluations, and those after which the gate may close: every lap has as many
     evaluations as it has periods. `checkout` is the folder of another Minerva, of which public names alone are used.
@@ -107,7 +107,7 @@ def whole_run(
 
 
 def _without_numpy_function() -> None:
-    """Act by PyTorch, compiled where that pays."""
+    """Act with PyTorch instead of NumPy, compiled where that is faster."""
     from minerva.compute import numpy_function
 
     def refuse(self: Any, *arguments: Any) -> None:
@@ -117,14 +117,14 @@ def _without_numpy_function() -> None:
 
 
 def _without_malloc() -> None:
-    """Leave glibc as it comes."""
+    """Leave glibc's memory settings at their defaults."""
     from minerva.compute import malloc
 
     malloc.keep_freed_memory = lambda: None  # type: ignore[assignment]
 
 
 LEAVE_OUT: dict[str, Callable[[], None]] = {"numpy_function": _without_numpy_function, "malloc": _without_malloc}
-"""What `whole_run` can do without; called before anything that uses it is imported."""
+"""Parts that `whole_run` can switch off; called before anything that uses them is imported."""
 
 
 def sb3_ppo(env: str, num_envs: int, gate: Gate) -> None:
@@ -216,7 +216,7 @@ def skrl_ppo(env: str, num_envs: int, gate: Gate) -> None:
 
 
 def mpo_update(compile: Any, gate: Gate, bfloat16: bool = False) -> None:
-    """Updates on batches of 256 with 20 actions a state, three layers of 256 (HalfCheetah's dimensions)."""
+    """Run MPO updates on batches of 256 with 20 actions a state, three layers of 256 (HalfCheetah's dimensions)."""
     import torch
 
     from minerva.trainers.mpo.agent import MPOAgent
@@ -232,7 +232,7 @@ def mpo_update(compile: Any, gate: Gate, bfloat16: bool = False) -> None:
 
 
 def vmpo_update(compile: Any, gate: Gate) -> None:
-    """Updates on rollouts of 2048 steps, 16 full-batch steps each, three layers of 256."""
+    """Run V-MPO updates on rollouts of 2048 steps, 16 full-batch steps each, three layers of 256."""
     import torch
 
     from minerva.trainers.vmpo.agent import VMPOAgent
@@ -254,7 +254,7 @@ def vmpo_update(compile: Any, gate: Gate) -> None:
 
 
 def _learn(agent: Any, data: Any, compile: Any, gate: Gate) -> None:
-    """One update after another on the same data, the metrics fetched every tenth time."""
+    """Run updates on the same data, with the metrics copied to the host every tenth time."""
     from minerva.loop.stacking import Stack
 
     stack = Stack([agent], compile, EVER)

@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, timed in turn: whatever the machine does, it does to all of them.
+"""Time contestants in separate processes, in turn, so that other load on the machine affects all of them alike.
 
 A contestant is a function that works for ever and calls `gate(count)` after every iteration, with what it has done so
 far: environment steps, or updates. The gate holds it back while others run.
@@ -23,29 +23,29 @@ Gate = Callable[[int], None]
 Contestant = Callable[[Gate], None]
 
 WARM_UP_ITERATIONS = 3
-"""Iterations before the first time is taken: the first compiles, the second may compile again."""
+"""Iterations before timing starts: the first compiles, the second may compile again."""
 
 
 @dataclass
 class Entry:
-    """A contestant's name, where it is found, and how fast it was in each repeat."""
+    """A contestant: its name, the function that runs it, and its rate in each repeat."""
 
     name: str
     function: str
     """module:function; it gets `arguments` and a gate."""
     arguments: dict[str, Any] = field(default_factory=dict)
     threads: int = 1
-    """Of torch."""
+    """PyTorch threads."""
     rates: list[float] = field(default_factory=list)
-    """What it did in a second of the clock, in each repeat."""
+    """Rate per second of wall-clock time, in each repeat."""
     cpu_rates: list[float] = field(default_factory=list)
-    """What it did in a second of its own computing time: other programs disturb this less."""
+    """Rate per second of its CPU time, in each repeat: other programs disturb this less."""
     failure: str = ""
-    """Why it did not take part."""
+    """Reason for which it did not take part."""
 
 
 def race(entries: Sequence[Entry], repeats: int, seconds: float, say: Callable[[str], None]) -> None:
-    """Warm all up, then time each for `seconds` in turn, `repeats` times, and note what they did."""
+    """Warm up all contestants, then time each for `seconds` in turn, `repeats` times, and record their rates."""
     runners = [_Runner(entry) for entry in entries]
     try:
         for runner in runners:
@@ -63,17 +63,17 @@ def race(entries: Sequence[Entry], repeats: int, seconds: float, say: Callable[[
 
 
 def spread(values: Sequence[float], form: str = ",.0f") -> str:
-    """Median [smallest, largest]."""
+    """Format values as median [smallest, largest]."""
     return f"{statistics.median(values):{form}} [{min(values):{form}}, {max(values):{form}}]"
 
 
 def ratios(rates: Sequence[float], others: Sequence[float]) -> list[float]:
-    """One contestant's rate over another's, repeat by repeat."""
+    """Return one contestant's rate divided by another's, per repeat."""
     return [mine / theirs for mine, theirs in zip(rates, others, strict=True)]
 
 
 def machine() -> dict[str, Any]:
-    """Where this was measured, and how busy it was."""
+    """Return a description of the machine and its load."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -83,7 +83,7 @@ def machine() -> dict[str, Any]:
 
 
 class _Runner:
-    """One contestant's process, seen from outside."""
+    """Handle of one contestant's process."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -97,7 +97,7 @@ class _Runner:
         self._there.close()
 
     def lap(self, seconds: float) -> None:
-        """Let it go on for that long, to the end of its iteration."""
+        """Let it run for that long, to the end of its iteration."""
         if self.entry.failure:
             return
         try:
@@ -113,7 +113,7 @@ class _Runner:
             self.entry.cpu_rates.append(count / cpu)
 
     def stop(self) -> None:
-        """Its gate fails, and it ends by itself; if not, it is ended."""
+        """Close its gate, so that it exits; terminate it if it does not."""
         self._here.close()
         if self._process.pid is not None:
             self._process.join(timeout=20)
@@ -122,7 +122,7 @@ class _Runner:
 
 
 def _work(function: str, arguments: dict[str, Any], threads: int, pipe: Connection) -> None:
-    """In the process: make the contestant and let it run into the gate."""
+    """Run the contestant in its process, paced by the gate."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     for stream in (sys.stdout, sys.stderr):  # simulators and peers are talkative; what is wrong goes through the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,1 +1,1 @@
-"""The command `minerva`, one file a verb."""
+"""The `minerva` command line: one file per subcommand."""

@@ -1,4 +1,4 @@
-"""`minerva benchmark`: a grid of algorithms, environments and seeds, trained, evaluated and kept."""
+"""`minerva benchmark`: train and evaluate a grid of algorithms, environments and seeds."""
 
 import re
 from collections.abc import Sequence
@@ -25,82 +25,83 @@ from minerva.trainers.registry import config_class
 
 FAILED, UNFINISHED = 1, 3
 
-SMALL = 64
-"""Width of layers up to which a CPU trains several seeds in one process faster than each by itself."""
+SMALL_WIDTH = 64
+"""Largest layer width at which one CPU process trains several seeds faster than one process per seed."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Train and evaluate a whole grid: every algorithm on every environment with every seed.
+    """Train and evaluate a grid: every algorithm on every environment with every seed.
 
-    The same command goes on where it was stopped. What has a result is never run again.
+    Give the same command again to resume a stopped benchmark. Runs that have a result are skipped.
     """
 
     grid: tyro.conf.Positional[Path | None] = None
-    """A grid's TOML file; the options below then choose a part of it, or replace what it says."""
+    """TOML file of a grid; the options below then select a part of it or override its values."""
     algos: str = ""
-    """Algorithms, as mpo,ppo. With a grid's file: the entries, by name or algorithm."""
+    """Comma-separated algorithms, such as mpo,ppo. With a grid file: its entries, by name or algorithm."""
     envs: str = ""
-    """Environment ids, as HalfCheetah-v5,dm_control/walker/run."""
+    """Comma-separated environment ids, such as HalfCheetah-v5,dm_control/walker/run."""
     seeds: str | None = None
-    """How many seeds from 0 (10), or which: 0:5, or 3,7. None: the grid's, or 5."""
+    """Number of seeds, counted from 0 (10), or the seeds themselves: 0:5, or 3,7. None: the grid's, or 5."""
     total_steps: int | None = None
-    """Environment steps of each run; None: the grid's, or the preset's."""
+    """Environment steps per run; None: the grid's, or the preset's."""
     episodes: int | None = None
-    """Deterministic episodes with each run's last checkpoint; None: the grid's, or 100."""
+    """Deterministic evaluation episodes of each run's last checkpoint; None: the grid's, or 100."""
     evaluations: int | None = None
-    """Evaluations during training; None: the grid's, or 20."""
+    """Evaluations during each training run; None: the grid's, or 20."""
     out: Path = Path("benchmark")
-    """Where the runs are kept, as <out>/<entry>/<environment>/seed<k>."""
+    """Folder of the runs: <out>/<entry>/<environment>/seed<k>."""
     results: Path | None = None
-    """Where the results are collected, one small file each; None: the grid's, or <out>/results."""
+    """Folder of the results, one small file per run; None: the grid's, or <out>/results."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     engine: EngineName = "auto"
-    """What steps the environments."""
+    """Engine that steps the environments."""
     matmul: MatmulPrecision = "highest"
-    """How exactly a GPU multiplies float32 matrices; "high" allows TF32, which is faster."""
+    """Precision of float32 matrix products on a GPU; "high" allows TF32, which is faster."""
     jobs: int | None = None
-    """Ranks that train at the same time; None: as many as there are cores, and one on a GPU."""
+    """Processes that train in parallel; None: one per CPU core, and one on a GPU."""
     together: Literal["auto", "always", "never"] = "auto"
-    """Whether the seeds of an entry and environment are trained in one process: auto is where it is faster."""
+    """Whether to train the seeds of an entry and environment in one process; auto: where that is faster."""
     executor: Literal["local", "ray"] = "local"
-    """Where the runs go: local is this machine's processes; ray is a cluster, or a Ray that is started here."""
+    """Where to train: local, in processes of this machine; ray, on a Ray cluster or a Ray started on this machine."""
     address: str | None = None
-    """Address of a Ray cluster, as `ray start` prints it; None: Ray is started on this machine."""
+    """Address of a Ray cluster, as printed by `ray start`; None: start Ray on this machine."""
     within: str | None = None
-    """Stop after this time, as 20m, 1h30m or 90s: what cannot be finished in it is not begun, or stopped resumably."""
+    """Time limit, such as 20m, 1h30m or 90s: runs that cannot finish within it are not started, or are stopped with a
+    checkpoint to resume from."""
     status: bool = False
-    """Only print the table of what is done, running, failed, to be measured, stopped and not run."""
+    """Only print the table of runs: done, running, failed, to be measured (not evaluated yet), stopped, not run."""
 
     def run(self) -> int:
-        """Run what is missing. Exit code 1 if a run failed, 3 if something is left to do."""
-        grid, within, console = self._grid(), seconds(self.within), Console(highlight=False)
+        """Train and evaluate what has no result yet. Return 0, 1 if a run failed, or 3 if work is left."""
+        grid, within, console = self._grid(), parse_duration(self.within), Console(highlight=False)
         files = Files(self.out.absolute(), (self.results or grid.results or self.out / "results").absolute())
         board = Board(grid, files, console)
         if self.status:
-            board.conclude()
+            board.print_summary()
             return 0
         maker = Maker(grid, files, self.device, self.engine, self.matmul)
         schedule = Schedule(maker, self._executor(files), self._together, within)
         with board:
-            undisturbed = schedule.run(board.update)
-        kinds = [state.kind for state in board.conclude([]).values()]
+            uninterrupted = schedule.run(board.update)
+        kinds = [state.kind for state in board.print_summary([]).values()]
         console.print(f"results: {files.results}", markup=False, soft_wrap=True)
-        if undisturbed and "failed" in kinds:
+        if uninterrupted and "failed" in kinds:
             return FAILED
         return 0 if set(kinds) == {"done"} else UNFINISHED
 
     def _grid(self) -> Grid:
-        """The grid of the file or of the options."""
+        """Return the grid of the file, with the options applied, or of the options alone."""
         algos, envs = ([name for name in names.split(",") if name] for names in (self.algos, self.envs))
         changes = {name: getattr(self, name) for name in ("seeds", "total_steps", "episodes", "evaluations")}
         changed = {name: value for name, value in changes.items() if value is not None}
         if self.grid is None:
             if not algos or not envs:
-                raise ConfigError("There is no grid: give its TOML file, or --algos and --envs.")
+                raise ConfigError("No grid is given: give a grid's TOML file, or --algos and --envs.")
             return make_grid({name: {} for name in algos}, envs=envs, **changed)
         return read_grid(self.grid, **changed).chosen(algos, envs)
 
@@ -108,11 +109,11 @@ class Benchmark:
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs is {self.jobs}: it must be at least 1.")
         if self.executor == "ray":
-            from minerva.lab.cluster.executor import RayExecutor  # an extra, imported by nothing else
+            from minerva.lab.cluster.executor import RayExecutor  # Ray is an extra: import it only if it is asked for
 
             return RayExecutor(files, self.address, self.jobs, self.device != "cpu")
         if self.address is not None:
-            raise ConfigError(f"address is {self.address}, of a Ray cluster: give --executor ray, too.")
+            raise ConfigError(f"address is {self.address}, but the executor is not ray: add --executor ray.")
         usable_device(self.device)
         return LocalExecutor(self._jobs(), self.device != "cpu")
 
@@ -120,30 +121,30 @@ class Benchmark:
         return self.jobs or (cores() if self.device == "cpu" else 1)
 
     def _together(self, cells: Sequence[Cell], rows: int) -> bool:
-        """Whether seeds are trained in one process. On a GPU they cost little more than one.
+        """Return whether to train these seeds in one process. On a GPU they cost little more than one seed.
 
-        Four seeds of PPO with layers of 64 need half the processor's time together that they need apart, but one
-        core does the most of it: so on a CPU only where there is a row for each core.
+        Four seeds of PPO with layers of width 64 need half as much CPU time in one process as in four, but mostly on
+        one core. So on a CPU they share a process only if there are at least as many rows of the grid as processes.
         """
         if self.together == "auto":
-            crowded = self.executor == "local" and rows >= self._jobs()
-            return self.device != "cpu" or (crowded and widest(cells[0]) <= SMALL)
+            cores_busy = self.executor == "local" and rows >= self._jobs()
+            return self.device != "cpu" or (cores_busy and widest_layer(cells[0]) <= SMALL_WIDTH)
         return self.together == "always"
 
 
-def widest(cell: Cell) -> int:
-    """The largest layer of a cell's networks."""
+def widest_layer(cell: Cell) -> int:
+    """Return the largest layer width of a cell's networks."""
     entry = cell.entry
     _, values = tuned(entry.algo, cell.env, entry.preset, None, dict(entry.hyperparameters))
     config = config_class(entry.algo).from_dict(values).to_dict()
     return max(width for name, widths in config.items() if name.endswith("layer_sizes") for width in widths)
 
 
-def seconds(text: str | None) -> float | None:
-    """1h30m as seconds."""
+def parse_duration(text: str | None) -> float | None:
+    """Return the seconds of a duration such as "1h30m", or None for None."""
     if text is None:
         return None
     parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ConfigError(f"within is {text}: write a time such as 20m, 1h30m or 90s.")
+        raise ConfigError(f"within is {text}: write a duration such as 20m, 1h30m or 90s.")
     return sum(float(number) * UNITS[unit] for number, unit in parts)

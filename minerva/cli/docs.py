@@ -1,4 +1,4 @@
-"""`minerva docs`: check the formulas, build the site, serve it, write the results page. The tools lie in a checkout."""
+"""`minerva docs`: check the formulas, build the site, serve it, write the results page, all from a git checkout."""
 
 import os
 import signal
@@ -17,16 +17,16 @@ TOOL = Path("tools", "site", "make_site.py")
 
 @dataclass(frozen=True)
 class Docs:
-    """Check every formula, build the documentation, serve it, or write the results page. Needs a checkout."""
+    """Check every formula, build or serve the documentation, or write the results page. Needs a git checkout."""
 
     action: tyro.conf.Positional[Literal["check", "build", "serve", "results"]]
-    """check: every formula against its line. build: the site, into build/site. serve: show it, built if need be.
-    results: write docs/results.md from the results and grids in benchmarks/."""
+    """check: compare every formula with its line of code. build: write the site to build/site. serve: serve the site,
+    building it if needed. results: write docs/results.md from the results and grids in benchmarks/."""
     port: int = 8000
     """Port to serve on."""
 
     def run(self) -> int:
-        """Run the checkout's tool with the checkout's code; its exit code is returned, or 3 if it was stopped."""
+        """Run the checkout's tool with the checkout's code. Return its exit code, or 3 if a signal stopped it."""
         root = _checkout()
         paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -43,12 +43,12 @@ class Docs:
 
 
 def _checkout() -> Path:
-    """The checkout around the current directory, or the one that the package is installed from."""
+    """Return the checkout that contains the current directory, or the one that the package is installed from."""
     here = Path.cwd()
     for folder in (here, *here.parents, Path(__file__).parents[2]):
         if (folder / TOOL).is_file():
             return folder
     raise ConfigError(
-        "The documentation is built from a checkout of Minerva, and this is none; "
+        "The documentation is built from a git checkout of Minerva, and this folder is not in one; "
         "`python -m mathdoc check PACKAGE` checks the formulas of any package."
     )

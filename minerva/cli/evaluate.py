@@ -1,4 +1,4 @@
-"""`minerva evaluate`: how good a trained policy is."""
+"""`minerva evaluate`: print the return statistics of a trained policy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,34 +14,34 @@ from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a run's best policy: mean, spread and interquartile mean over episodes."""
+    """Evaluate a run's best policy: mean, standard deviation and interquartile mean of the return over episodes."""
 
     run_dir: tyro.conf.Positional[Path]
     """A run's folder, or a checkpoint file."""
     episodes: int = 100
-    """Episodes to play, each from its own fixed seed."""
+    """Evaluation episodes, each from a fixed seed."""
     last: bool = False
     """Evaluate the last checkpoint instead of the best."""
     env: str | None = None
-    """Another environment id than the one it was trained on."""
+    """Environment id to evaluate on; None: the one it was trained on."""
     seed: int | None = None
-    """Seed of the first episode (10000 is added); None: the run's own."""
+    """Seed of the first episode (10000 is added); None: the run's seed."""
     engine: EngineName | None = None
-    """What steps the environment; None: what it was trained with."""
+    """Engine that steps the environments; None: the one it was trained with."""
 
     def run(self) -> int:
-        """Evaluate and print."""
+        """Evaluate the policy and print the statistics."""
         which = "last" if self.last else "best"
-        chosen: dict[str, Any] = {"env": self.env, "seed": self.seed, "engine": self.engine}
-        result = evaluate(self.run_dir, episodes=self.episodes, which=which, **chosen)
+        overrides: dict[str, Any] = {"env": self.env, "seed": self.seed, "engine": self.engine}
+        result = evaluate(self.run_dir, episodes=self.episodes, which=which, **overrides)
         metrics = result.metrics()
-        low, high = iqm_interval(result.returns)
+        iqm, (low, high) = interquartile_mean(result.returns), iqm_interval(result.returns)
         console = Console(highlight=False)
-        what = f"{which} policy of {self.run_dir}, {self.episodes} episodes, deterministic"
-        console.print(what, markup=False, soft_wrap=True)
+        heading = f"{which} policy of {self.run_dir}, {self.episodes} episodes, deterministic actions"
+        console.print(heading, markup=False, soft_wrap=True)
         console.print(f"return  mean {metrics['eval/return_mean']:,.1f}  std {metrics['eval/return_std']:,.1f}")
         console.print(
-            f"        IQM {interquartile_mean(result.returns):,.1f}  95 % interval [{low:,.1f}, {high:,.1f}]",
+            f"        IQM {iqm:,.1f}  95 % confidence interval [{low:,.1f}, {high:,.1f}]",
             markup=False,
         )
         console.print(f"        min {metrics['eval/return_min']:,.1f}  max {metrics['eval/return_max']:,.1f}")

@@ -1,4 +1,4 @@
-"""`minerva export`: a policy as ONNX, in a folder to share."""
+"""`minerva export`: write a policy as ONNX, in a folder to share."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,26 +14,26 @@ STOPPED = 3
 
 @dataclass(frozen=True)
 class ExportPolicy:
-    """Export a run's best policy as ONNX, normaliser and action scaling inside, with a model card and an example."""
+    """Export a run's best policy as ONNX, with observation normalisation, action scaling, model card and example."""
 
     run_dir: tyro.conf.Positional[Path]
     """A run's folder, or a checkpoint file."""
     which: Which
     out: Path | None = None
-    """The folder to write; None: the folder `export` of the run."""
+    """Folder to write; None: the folder `export` inside the run's folder."""
     episodes: int = 100
-    """Episodes whose return stands on the model card."""
+    """Evaluation episodes for the return on the model card."""
     video: bool = True
-    """Add the run's video, or film one."""
+    """Add the run's video, or record one."""
 
     def run(self) -> int:
-        """Export and say where it lies. Exit code 0, or 3 if a signal came: then nothing is left behind."""
+        """Export the policy and print the folder. Return 0, or 3 if a signal stopped it: then nothing is written."""
         from minerva.lab.export.folder import export  # torch's exporter takes a second to import
         from minerva.lab.export.graph import OBSERVATIONS, TOLERANCE
 
         console = Console(highlight=False)
         try:
-            with raised_signals(), console.status("exporting, evaluating, filming"):
+            with raised_signals(), console.status("exporting, evaluating, recording"):
                 which = self.which.name
                 done = export(self.run_dir, which, out=self.out, episodes=self.episodes, video=self.video)
         except KeyboardInterrupt:
@@ -41,13 +41,13 @@ class ExportPolicy:
             return STOPPED
         low, high = done.score.interval
         console.print(
-            f"checked on {OBSERVATIONS:,} observations: actions differ by {done.difference:.1e} of their range at most "
-            f"(allowed: {TOLERANCE:g})",
+            f"checked on {OBSERVATIONS:,} observations: actions differ by at most {done.difference:.1e} of their range "
+            f"(tolerance {TOLERANCE:g})",
             soft_wrap=True,
         )
         console.print(
-            f"return {done.score.mean:,.1f} ± {done.score.std:,.1f} over {len(done.score.returns)} episodes, IQM in "
-            f"[{low:,.1f}, {high:,.1f}]",
+            f"return {done.score.mean:,.1f} ± {done.score.std:,.1f} over {len(done.score.returns)} episodes, "
+            f"95 % confidence interval of the IQM [{low:,.1f}, {high:,.1f}]",
             markup=False,
             soft_wrap=True,
         )

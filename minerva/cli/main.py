@@ -1,4 +1,4 @@
-"""Entry point: parses the command line, runs the verb, turns errors into one sentence and an exit code."""
+"""Entry point: parse the command line, run the subcommand, turn errors into one message and an exit code."""
 
 import contextlib
 import logging
@@ -29,26 +29,26 @@ from minerva.errors import MinervaError, TrainingError
 
 DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
 
-TOO_EARLY = "stopped before there was a checkpoint: give the same command again."
+STOPPED_EARLY = "stopped before the first checkpoint was written: run the same command again."
 
 DESCRIPTION = "Minerva: MPO, V-MPO and PPO for continuous control."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is returned.  0 done, 2 wrong input, 3 stopped and resumable, 1 the rest."""
+    """Run the command line and return the exit code: 0 done, 2 wrong input, 3 stopped and resumable, 1 otherwise."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     errors = Console(stderr=True, highlight=False)
     logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_time=False, show_path=False)])
     try:
-        with _termination():
+        with _sigterm_as_interrupt():
             return int(_parse(arguments).run())
     except MinervaError as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         return FAILED if isinstance(error, TrainingError) else WRONG_INPUT
     except KeyboardInterrupt:
-        errors.print(TOO_EARLY)
+        errors.print(STOPPED_EARLY)
         return STOPPED
-    except SystemExit as exit_:  # from the parser: help was shown, or the arguments were refused
+    except SystemExit as exit_:  # from the parser: it printed help, or rejected the arguments
         return int(exit_.code or 0)
     except OSError as error:
         reason = f"{error.strerror or error} {error.filename or ''}".strip()
@@ -57,9 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def entry() -> None:
-    """`main` for a process of its own. A stopped one ends at once: torch's compile helpers take long to leave."""
+    """Run `main` as this process's entry point and exit with its code.
+
+    A stopped run exits at once: torch's compile workers take long to shut down.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit_at_once)
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -68,17 +71,17 @@ def entry() -> None:
     sys.exit(code)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End without unwinding: an exception that meets a C++ library at its import aborts the process."""
-    os.write(2, f"{TOO_EARLY}\n".encode())
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    """Exit without unwinding: an exception raised while a C++ library is being imported aborts the process."""
+    os.write(2, f"{STOPPED_EARLY}\n".encode())
     os._exit(STOPPED)
 
 
 @contextlib.contextmanager
-def _termination() -> Iterator[None]:
-    """Inside, SIGTERM is what Ctrl-C is, from the first moment on; a run has a handler of its own for both."""
-    known = signal.getsignal(signal.SIGTERM) is _leave
-    if known or threading.current_thread() is not threading.main_thread():
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C in a `with` block, until a run installs its own handlers for both."""
+    handled_by_entry = signal.getsignal(signal.SIGTERM) is _exit_at_once
+    if handled_by_entry or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -89,10 +92,10 @@ def _termination() -> Iterator[None]:
 
 
 def _parse(arguments: list[str]) -> Any:
-    """The verb with its options. `train`'s defaults depend on the arguments, so its type is made from them."""
+    """Return the subcommand with its options. `train`'s defaults depend on the arguments, and so does its type."""
     arguments = with_algorithm(arguments)
     train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
-    train.__doc__ = "Train an agent."
+    train.__doc__ = "Train an agent with one of the algorithms."
     types = {
         "train": train,
         "evaluate": Evaluate,
@@ -104,10 +107,10 @@ def _parse(arguments: list[str]) -> Any:
         "export": ExportPolicy,
         "docs": Docs,
     }
-    verbs: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
+    subcommands: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    verb = tyro.cli(verbs, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
-    return getattr(verb, "command", verb)
+    chosen = tyro.cli(subcommands, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
+    return getattr(chosen, "command", chosen)
 
 
 if __name__ == "__main__":

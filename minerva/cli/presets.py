@@ -1,4 +1,4 @@
-"""`minerva presets`: what the tuned settings are, and where each number comes from."""
+"""`minerva presets`: print the tuned hyperparameters and the source of each value."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -20,15 +20,15 @@ else:
 
 @dataclass(frozen=True)
 class ShowPresets:
-    """List the presets, or show one environment's with the source of each number."""
+    """List the presets, or show those of one environment with the source of each value."""
 
     env: tyro.conf.Positional[str | None] = None
-    """Environment id or preset name; without it, all are listed."""
+    """Environment id or preset name; without it, list all presets."""
     algo: AlgoChoice = "all"
-    """Only this algorithm's."""
+    """Show presets of this algorithm only."""
 
     def run(self) -> int:
-        """Print them."""
+        """Print the list, or the tables of one environment."""
         console = Console(highlight=False)
         algos = ALGORITHMS if self.algo == "all" else [self.algo]
         found = [(algo, preset) for algo in algos for preset in presets(algo).values()]
@@ -39,14 +39,16 @@ class ShowPresets:
         shown = [(algo, preset) for algo, preset in found if preset.name == self.env]
         if not shown:
             names = {preset.name for _, preset in found}
-            raise ConfigError(f"{self.env} has no preset: it trains with the defaults. {nearest(self.env, names)}")
+            raise ConfigError(
+                f"{self.env} has no preset, so it trains with the default settings. {nearest(self.env, names)}"
+            )
         for algo, preset in shown:
             _show(console, algo, preset)
         return 0
 
 
 def _show(console: Console, algo: str, preset: Preset) -> None:
-    console.print(f"[bold]{algo}[/] on [bold]{preset.name}[/]: everything else is at its default")
+    console.print(f"[bold]{algo}[/] on [bold]{preset.name}[/]: tuned settings; all others keep their defaults")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("setting", "value", "source"):
         table.add_column(heading, overflow="fold")

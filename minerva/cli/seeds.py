@@ -1,4 +1,4 @@
-"""`minerva train --seeds`: several seeds, or several values of a hyperparameter, in one process."""
+"""`minerva train --seeds`: train several seeds, or several values of a hyperparameter, in one process."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from minerva.trainers.registry import config_class
 
 
 class Seeds:
-    """What is trained together: seeds and the config of each."""
+    """Seeds to train together, with a config for each."""
 
     def __init__(self, algo: str, numbers: Sequence[int], configs: Sequence[Config]) -> None:
         self.algo, self.numbers, self.configs = algo, numbers, configs
@@ -26,9 +26,9 @@ class Seeds:
         self.varied = [name for name in values[0] if any(other[name] != values[0][name] for other in values)]
 
     @classmethod
-    def given(cls, algo: str, config: Config, seeds: str | None, seed: int, vary: str) -> "Seeds":
-        """As the command line says it; `seed` is what all have if there are no `seeds`."""
-        varied = dict(_variation(algo, text) for text in vary.split())
+    def parse(cls, algo: str, config: Config, seeds: str | None, seed: int, vary: str) -> "Seeds":
+        """Parse the options --seeds and --vary; without `seeds`, every value of `vary` is trained with `seed`."""
+        varied = dict(_parse_variation(algo, text) for text in vary.split())
         count = len(next(iter(varied.values()))) if varied else 1
         numbers = parse_seeds(seeds) if seeds is not None else [seed] * count
         return cls(algo, numbers, each_config(algo, {**config.to_dict(), **varied}, len(numbers)))
@@ -37,40 +37,40 @@ class Seeds:
         return ",".join(map(str, self.numbers))
 
     def population(self, env: str, device: str, init_from: Path | None, engine: EngineName) -> Population:
-        """Their trainers."""
+        """Return the trainers of all seeds as one population."""
         return make_population(self.algo, env, self.numbers, device, self.configs, init_from, engine)
 
     def folders(self, env: str, out_dir: Path, run_dir: Path | None) -> list[Path]:
-        """Where each is written to."""
+        """Return the run folder of each seed."""
         return seed_folders(self.algo, env, self.numbers, out_dir, run_dir)
 
-    def conclude(self, console: Console, results: Sequence[Result], again: str | None) -> None:
-        """A line for each, and the mean. The last lines are `run: <folder>`, as for one run.
+    def print_summary(self, console: Console, results: Sequence[Result], resume_command: str | None) -> None:
+        """Print a row of returns per seed and their mean. The last lines are `run: <folder>`, as for one run.
 
-        `again` is the command that goes on with them; None: the same that trained them.
+        `resume_command` resumes all runs; None: the command that trained them does.
         """
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("seed", *self.varied, "steps", "random", "before", "after", "best"):
             table.add_column(heading, justify="right")
         for seed, config, result in zip(self.numbers, self.configs, results, strict=True):
-            own = [f"{config.to_dict()[name]:g}" for name in self.varied]
+            varied = [f"{config.to_dict()[name]:g}" for name in self.varied]
             returns = [f"{value:,.1f}" for value in (result.random, result.before, result.after, result.best)]
-            table.add_row(str(seed), *own, f"{result.step:,}", *returns)
-        console.print("\nmean return, deterministic evaluation")
+            table.add_row(str(seed), *varied, f"{result.step:,}", *returns)
+        console.print("\nmean return of deterministic evaluation episodes")
         console.print(table)
         after = [result.after for result in results]
         if len(after) > 1:
-            spread = float(np.std(after, ddof=1))
-            console.print(f"after training, over seeds: {np.mean(after):,.1f} ± {spread:,.1f}")
+            std = float(np.std(after, ddof=1))
+            console.print(f"after training, mean ± standard deviation over seeds: {np.mean(after):,.1f} ± {std:,.1f}")
         if not all(result.finished for result in results):
-            how = "give the same command again." if again is None else f"together:\n  {again}"
-            console.print(f"stopped; checkpoints are written. To go on, {how}", markup=False, soft_wrap=True)
+            how = "run the same command again." if resume_command is None else f"run:\n  {resume_command}"
+            console.print(f"stopped; checkpoints are written. To resume, {how}", markup=False, soft_wrap=True)
         for result in results:
             console.print(f"run: {result.folder}", markup=False, soft_wrap=True)
 
 
-def _variation(algo: str, text: str) -> tuple[str, list[Any]]:
-    """name=value,value,... as a name and its values."""
+def _parse_variation(algo: str, text: str) -> tuple[str, list[Any]]:
+    """Parse `name=value,value,...` into the hyperparameter's name and its values."""
     name, _, values = text.partition("=")
     inputs = config_class(algo).fields_with(TENSOR)
     if name not in inputs:
@@ -78,4 +78,4 @@ def _variation(algo: str, text: str) -> tuple[str, list[Any]]:
     try:
         return name, [float(value) for value in values.split(",")]
     except ValueError:
-        raise ConfigError(f"vary is {text}: write a name and numbers, as policy_lr=1e-4,3e-4.") from None
+        raise ConfigError(f"vary is {text}: write a name and numbers, such as policy_lr=1e-4,3e-4.") from None

@@ -1,4 +1,4 @@
-"""`minerva train`: train an agent, watch it, and be told what to do next."""
+"""`minerva train`: train an agent, show its progress, and print the commands to try next."""
 
 import contextlib
 import functools
@@ -35,7 +35,7 @@ from minerva.trainers.registry import ALGORITHMS, config_class
 DEFAULT_ENV = "Pendulum-v1"
 
 SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile", "matmul")
-"""The run options that are part of a run's config."""
+"""Run options stored in a run's config.yaml."""
 
 
 @dataclass(frozen=True)
@@ -43,59 +43,62 @@ class RunOptions:
     """What to train on, for how long, and where to write."""
 
     env: str = DEFAULT_ENV
-    """Environment id: any of gymnasium's, dm_control/<domain>/<task>, or your_module:YourEnv-v0."""
+    """Environment id: a Gymnasium id, dm_control/<domain>/<task>, or your_module:YourEnv-v0."""
     seed: int = 0
-    """Seed of everything random; training environments get seed + i, evaluation seed + 10000 + i."""
+    """Random seed; training environment i gets seed + i, evaluation episode i seed + 10000 + i."""
     seeds: str | None = None
-    """Train these seeds together instead, each in a folder of its own: 0:8 is 0 to 7, or list them as 0,1,5."""
+    """Train several seeds in one process instead, each in its own run folder: 0:8 (0 to 7), or a list such as 0,1,5."""
     vary: str | None = None
-    """A hyperparameter's value for each of the seeds: policy_lr=1e-4,3e-4 (further ones after a space)."""
+    """One value of a hyperparameter per seed: policy_lr=1e-4,3e-4 (separate several hyperparameters by spaces)."""
     total_steps: int = DEFAULT_STEPS
     """Environment steps to train for."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     actors: int = 0
-    """Ray actors that act and step the environments, in equal blocks; 0: this process does. Needs the extra cluster."""
+    """Ray actors that collect the data, each with an equal share of the environments; 0: collect in this process.
+    Needs the extra cluster."""
     address: str | None = None
-    """The Ray cluster of the actors; None: this machine."""
+    """Address of the Ray cluster that hosts the actors; None: start Ray on this machine."""
     engine: EngineName = "auto"
-    """What steps the environments: gymnasium, processes (gymnasium's, each free to raise, hang or die), envpool (C++
-    threads), or auto: envpool where it is installed and has the task, else gymnasium."""
+    """Engine that steps the environments: gymnasium; processes (Gymnasium environments in subprocesses, which may
+    raise, hang or crash); envpool (C++ threads); auto: envpool if it is installed and has the task, else gymnasium."""
     preset: str = "auto"
-    """Tuned settings to start from: auto (the environment's own, if it has one), none, a preset's name, or its file."""
+    """Tuned settings to start from: auto (the environment's preset, if there is one), none, a preset's name, or a TOML
+    file."""
     config: Path | None = None
-    """A config.yaml to start from instead of a preset."""
+    """A run's config.yaml to start from instead of a preset."""
     out_dir: Path = Path("runs")
-    """Where the run's folder is made."""
+    """Folder in which the run's folder is created."""
     run_dir: Path | None = None
-    """This very folder instead: if it holds an unfinished run of the same config, that one goes on."""
+    """The run's folder itself, instead of a new one in --out-dir. An unfinished run of the same config in it is
+    resumed."""
     resume: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="RUN [RUN ...]")] = None
-    """A run's folder: go on where that run stopped, with its own config. Several: they go on together."""
+    """Resume the run in this folder where it stopped, with its saved config. Several folders: resume them together."""
     init_from: Path | None = None
-    """A run or checkpoint whose policy is the starting point."""
+    """A run's folder or a checkpoint whose policy initialises this run's."""
     eval_every: int | None = None
-    """Steps between evaluations; None: 20 evaluations a run."""
+    """Environment steps between evaluations; None: 20 evaluations per run."""
     eval_episodes: int = 15
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
-    """Compile the update with torch.compile where it pays, or never."""
+    """auto: compile the update with torch.compile where that is faster; off: never."""
     matmul: MatmulPrecision = "highest"
-    """Products of float32 matrices on a GPU: highest (float32) or high (TF32: faster, with 10-bit factors)."""
+    """Precision of float32 matrix products on a GPU: highest (float32) or high (TF32: faster, 10-bit mantissas)."""
     threads: int = 1
-    """Torch threads; one is fastest for small networks, and the number changes the last bits of results."""
+    """PyTorch CPU threads; 1 is fastest for small networks. The number changes the last bits of the results."""
     wandb: str | None = None
-    """Weights & Biases project to log to as well."""
+    """Weights & Biases project to log to, besides TensorBoard."""
 
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """Train with the options below; those of the environment's preset are already the defaults."""
+    """Train an agent. The defaults shown below include the environment's preset."""
 
     run_options: RunOptions
     hyperparameters: Config
 
     def run(self) -> int:
-        """Train, then say what came of it. Exit code 0, or 3 if a signal stopped it."""
+        """Train, then print a summary. Return 0, or 3 if a signal stopped the run."""
         options = self.run_options
         algo = next(name for name in ALGORITHMS if isinstance(self.hyperparameters, config_class(name)))
         if options.threads < 1:
@@ -106,70 +109,72 @@ class TrainCommand:
             name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
         }
         if options.seeds is not None or options.vary is not None:
-            return self._run_seeds(Seeds.given(algo, config, options.seeds, options.seed, options.vary or ""), settings)
+            return self._run_seeds(Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         if options.resume is not None and len(options.resume) > 1:
-            return self._run_seeds(self._resumed(algo, options.resume), settings)
+            return self._run_seeds(self._resumed_seeds(algo, options.resume), settings)
         ranks = init_from_torchrun(options.device)
-        engine = _stepped_by(algo, config, options, ranks)
-        made_of = (algo, options.env, options.seed, options.device, config, options.init_from, engine)
-        trainer = make_trainer(*made_of, ranks)
-        folder = _folder(algo, options)
+        engine = _engine_or_collector(algo, config, options, ranks)
+        trainer = make_trainer(
+            algo, options.env, options.seed, options.device, config, options.init_from, engine, ranks
+        )
+        folder = _run_folder(algo, options)
         console = Console(highlight=False, quiet=ranks.rank > 0)
-        _announce(console, algo, options, config, trainer.envs.name, ranks.count)
+        _print_settings(console, algo, options, config, trainer.envs.name, ranks.count)
         result = trainer.train(options.total_steps, folder, **settings)
         ranks.shutdown()
-        with ignored_signals():  # the run is over and written: what is left is to tell of it
+        with ignored_signals():  # the run is finished and saved: only the summary is left to print
             if ranks.rank == 0:
-                _conclude(console, algo, options.env, result)
+                _print_summary(console, algo, options.env, result)
         return 0 if result.finished else 3
 
     def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
-        """The same for a population."""
+        """Train several seeds as one population, then print a summary. Return 0, or 3 if a signal stopped them."""
         options = self.run_options
         if init_from_torchrun(options.device).count > 1:
-            raise ConfigError("Seeds are trained together by one process: start them without torchrun.")
+            raise ConfigError("Several seeds are trained together in one process: start it without torchrun.")
         if options.actors:
-            raise ConfigError("Actors belong to one learner: train the seeds one by one, or without --actors.")
+            raise ConfigError("--actors serves a single learner: train the seeds one by one, or without --actors.")
         if options.resume is not None and (options.seeds is not None or options.vary is not None):
-            raise ConfigError("--resume goes on with runs as they were begun: leave out --seeds and --vary.")
+            raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
         population = seeds.population(options.env, options.device, options.init_from, options.engine)
         folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
         console = Console(highlight=False)
-        _announce(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.name, seeds=seeds)
+        _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.name, seeds=seeds)
         results = population.train(options.total_steps, folders, **settings)
         in_place = options.resume is not None or options.run_dir is not None
         with ignored_signals():
-            seeds.conclude(console, results, None if in_place else _resume_command(seeds.algo, *folders))
+            seeds.print_summary(console, results, None if in_place else _resume_command(seeds.algo, *folders))
         return 0 if all(result.finished for result in results) else 3
 
-    def _resumed(self, algo: str, folders: Sequence[Path]) -> Seeds:
-        """Runs that go on together, each with its own config, under what the command line says otherwise."""
+    def _resumed_seeds(self, algo: str, folders: Sequence[Path]) -> Seeds:
+        """Return the seeds of runs to resume together, each with its saved config and the command line's changes."""
         saved = [_saved_command(algo, folder, is_run=True) for folder in folders]
         for folder in folders:
             _refuse_without_checkpoint(algo, folder)
-        own = [command.hyperparameters.to_dict() for command in saved]
-        said = {name: value for name, value in self.hyperparameters.to_dict().items() if value != own[0][name]}
-        configs = [config_class(algo).from_dict({**values, **said}) for values in own]
+        hyperparameters = [command.hyperparameters.to_dict() for command in saved]
+        given = self.hyperparameters.to_dict()
+        overrides = {name: value for name, value in given.items() if value != hyperparameters[0][name]}
+        configs = [config_class(algo).from_dict({**values, **overrides}) for values in hyperparameters]
         return Seeds(algo, [self.run_options.seed, *(command.run_options.seed for command in saved[1:])], configs)
 
 
-def _stepped_by(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | Collector:
-    """What steps the environments: an engine of this process, or Ray actors."""
+def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | Collector:
+    """Return the name of a local engine, or a collector of Ray actors."""
     if not options.actors:
         return options.engine
     if ranks.count > 1:
-        raise ConfigError("Actors belong to one learner: start them without torchrun.")
-    from minerva.lab.cluster.actors import ray_blocks  # Ray is an extra, and takes a second to import
+        raise ConfigError("--actors serves a single learner: start it without torchrun.")
+    from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import
 
-    return ray_blocks(algo, config, options.env, options.actors, options.engine, options.address)
+    return ray_collector(algo, config, options.env, options.actors, options.engine, options.address)
 
 
 def train_type(arguments: Sequence[str]) -> Any:
-    """The type of `minerva train`, its defaults filled from what the command line names: a preset or a config file.
+    """Return the type of `minerva train`, with defaults from the preset, config file or run that the arguments name.
 
-    Defaults depend on the environment, so the few options that choose them are read first.
+    The defaults depend on the environment, so the run options are parsed first.
     """
-    chosen = _chosen(arguments)
+    chosen = _parse_run_options(arguments)
     algo = next((word for word in arguments if word in ALGORITHMS), None)
     members = []
     for name in ALGORITHMS:
@@ -179,26 +184,26 @@ def train_type(arguments: Sequence[str]) -> Any:
 
 
 def with_algorithm(arguments: Sequence[str]) -> list[str]:
-    """The arguments of `minerva train`, with the algorithm that a saved config names if they name none."""
+    """Return the arguments of `minerva train`, adding the algorithm of the run to resume if they name none."""
     words = list(arguments)
-    chosen = _chosen(words)
+    chosen = _parse_run_options(words)
     if not chosen.resume or words[:1] != ["train"] or any(word in ALGORITHMS for word in words):
         return words
     algo = read_config(_config_file(chosen.resume[0], is_run=True)).get("algo")
     if algo not in ALGORITHMS:
-        raise RunError(f"{chosen.resume[0]} holds a run of {algo!r}: give a run of {', '.join(ALGORITHMS)}.")
+        raise RunError(f"{chosen.resume[0]} is a run of {algo!r}: give a run of {', '.join(ALGORITHMS)}.")
     return ["train", str(algo), *words[1:]]
 
 
-def _chosen(arguments: Sequence[str]) -> RunOptions:
-    """The run options among the arguments."""
-    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the real parse will report it
+def _parse_run_options(arguments: Sequence[str]) -> RunOptions:
+    """Return the run options among the arguments, or the defaults if they cannot be parsed."""
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the full parse reports errors
         return tyro.cli(RunOptions, args=list(arguments), return_unknown_args=True, add_help=False)[0]
     return RunOptions()
 
 
 def _config_file(source: Path, is_run: bool) -> Path:
-    """The config of a run's folder, or the file itself if it need not be a run."""
+    """Return the config.yaml of a run's folder; unless `is_run`, `source` may be the file itself."""
     file = source / "config.yaml" if source.is_dir() or is_run else source
     if not file.is_file():
         raise RunError(f"{file} does not exist: give the folder of a run{'' if is_run else ', or a config.yaml'}.")
@@ -206,9 +211,9 @@ def _config_file(source: Path, is_run: bool) -> Path:
 
 
 def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
-    """Run options and hyperparameters before the user's own are applied."""
+    """Return the default run options and hyperparameters: those of a run, of a config file, or of a preset."""
     if chosen.resume is not None and not chosen.resume:
-        raise ConfigError("--resume names no run: give its folder.")
+        raise ConfigError("--resume needs a run: give its folder.")
     source = chosen.resume[0] if chosen.resume else chosen.config
     if source is None:
         preset = preset_for(algo, chosen.env, chosen.preset)
@@ -219,7 +224,7 @@ def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
 
 
 def _saved_command(algo: str, source: Path, is_run: bool) -> TrainCommand:
-    """Run options and hyperparameters as a run, or a config.yaml, has them."""
+    """Return the run options and hyperparameters saved in a run or a config.yaml."""
     file = _config_file(source, is_run)
     saved = read_config(file)
     if saved.get("algo") != algo:
@@ -233,10 +238,10 @@ def _saved_command(algo: str, source: Path, is_run: bool) -> TrainCommand:
 
 
 def _saved_options(saved: dict[str, Any]) -> RunOptions:
-    """The run options that a config.yaml keeps, and the number of threads, which changes results in the last bits."""
+    """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     for name in saved:
         if name not in {*SAVED, *PROVENANCE, "algo", "hyperparameters"}:
-            raise ConfigError(f"{name} is not a setting that a run's config has. {nearest(name, SAVED)}")
+            raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
     hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}
@@ -245,8 +250,8 @@ def _saved_options(saved: dict[str, Any]) -> RunOptions:
     )
 
 
-def _folder(algo: str, options: RunOptions) -> Path:
-    """The folder this run is written to."""
+def _run_folder(algo: str, options: RunOptions) -> Path:
+    """Return the folder that this run is written to."""
     if options.resume is None:
         return options.run_dir or options.out_dir / new_folder_name(algo, options.env, options.seed)
     _refuse_without_checkpoint(algo, options.resume[0])
@@ -255,14 +260,14 @@ def _folder(algo: str, options: RunOptions) -> Path:
 
 def _refuse_without_checkpoint(algo: str, folder: Path) -> None:
     if not CheckpointStore(RunFolder(folder, algo)).exists():
-        raise RunError(f"{folder} holds no checkpoint to go on from: start it again with --run-dir.")
+        raise RunError(f"{folder} has no checkpoint to resume from: start the run again with --run-dir.")
 
 
 def _unchecked(algo: str, values: Any) -> Any:
-    """A config whose values are not checked against each other yet: the user's own may still replace some."""
+    """Return a config whose values are not checked against each other yet: the command line may still replace some."""
     config: Any = config_class(algo)
     if not isinstance(values, dict):
-        raise ConfigError(f"hyperparameters is {values!r}: it must be a list of names with values.")
+        raise ConfigError(f"hyperparameters is {values!r}: it must be a mapping of names to values.")
     config.refuse_unknown(values)
     annotations = config.annotations()
     return _without_checks(config)(**{name: checked(name, value, annotations[name]) for name, value in values.items()})
@@ -274,7 +279,7 @@ def _without_checks(config: Any) -> Any:
     return dataclass(frozen=True)(type(config.__name__, (config,), body))
 
 
-def _announce(
+def _print_settings(
     console: Console,
     algo: str,
     options: RunOptions,
@@ -283,41 +288,41 @@ def _announce(
     processes: int = 1,
     seeds: Seeds | None = None,
 ) -> None:
-    """What is about to happen, with every setting."""
-    many = f" of {processes} processes" if processes > 1 else ""
-    budget = f"{options.total_steps:,} steps on {options.device}{many}, stepped by {engine}"
+    """Print the algorithm, environment, seeds, budget and engine, then every hyperparameter."""
+    ranks = f" of {processes} processes" if processes > 1 else ""
+    budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {engine}"
     which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
     console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {which}, {budget}", soft_wrap=True)
     settings = config.to_dict()
-    text = "  ".join(f"{name}={_short(value)}" for name, value in settings.items())
+    text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _conclude(console: Console, algo: str, env: str, result: Result) -> None:
-    """Before and after, the picture, the folder, and what to type next. The last line is always `run: <folder>`."""
-    say = functools.partial(console.print, markup=False, soft_wrap=True)  # paths and commands as they are written
+def _print_summary(console: Console, algo: str, env: str, result: Result) -> None:
+    """Print returns before and after training, and the commands to try next. The last line is `run: <folder>`."""
+    say = functools.partial(console.print, markup=False, soft_wrap=True)  # print paths and commands verbatim
     folder = RunFolder(result.folder, algo)
     quoted = shlex.quote(str(result.folder))
     if result.finished:
-        _draw(folder, f"{algo} on {env}", result.random)
+        _draw_learning_curve(folder, f"{algo} on {env}", result.random)
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         table.add_row("random policy", f"{result.random:,.1f}")
         table.add_row("before training", f"{result.before:,.1f}")
         table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
-        say("\nmean return, deterministic evaluation")
+        say("\nmean return of deterministic evaluation episodes")
         console.print(table)
         say(f"\nlearning curve: {folder.curve}")
-        say("next:")
+        say("next steps:")
         say(f"  {_command('minerva')} evaluate {quoted} --episodes 100")
         say(f"  {_command('minerva')} video {quoted}")
         say(f"  {_command('tensorboard')} --logdir {quoted}")
         say(f"  {_command('python')} -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
     else:
-        say(f"stopped at step {result.step:,}; a checkpoint is written. To go on:")
+        say(f"stopped at step {result.step:,}; a checkpoint is written. To resume, run:")
         say(f"  {_resume_command(algo, result.folder)}")
     say(f"run: {result.folder}")
 
@@ -327,16 +332,16 @@ def _resume_command(algo: str, *folders: Path) -> str:
 
 
 def _command(name: str) -> str:
-    """How to call a command of this Python's environment from where the user is: it may not be activated."""
+    """Return a command of this Python environment as the user can type it, even if it is not activated."""
     here = Path(sys.executable).parent / name
     if not here.exists() or shutil.which(name) == str(here):
         return name
     return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)
 
 
-def _draw(folder: RunFolder, title: str, random_return: float) -> None:
+def _draw_learning_curve(folder: RunFolder, title: str, random_return: float) -> None:
     if folder.curve.exists():
-        return  # a run that was finished before is left as it is
+        return  # leave a run that had finished before unchanged
     from minerva.lab.analysis.curve import learning_curve  # matplotlib takes a second to import
 
     learning_curve(folder, title, random_return)

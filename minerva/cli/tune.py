@@ -1,4 +1,4 @@
-"""`minerva tune`: search for better hyperparameters, and keep them as a preset."""
+"""`minerva tune`: search for better hyperparameters and write them as a preset."""
 
 import shlex
 import sys
@@ -16,7 +16,7 @@ from minerva.errors import ConfigError
 from minerva.lab.cluster.space import space
 from minerva.lab.cluster.tuning import Search, preset_file
 from minerva.presets import preset_for
-from minerva.runs.folder import write_whole
+from minerva.runs.folder import write_atomically
 from minerva.trainers.registry import config_class
 
 
@@ -24,38 +24,39 @@ from minerva.trainers.registry import config_class
 class Tune:
     """Search for hyperparameters with Ray Tune and Optuna, and write the best as a preset. Needs the extra cluster.
 
-    Trials that fall behind are ended early (ASHA). The same command goes on with a search that was stopped.
+    Trials that fall behind are stopped early (ASHA). Give the same command again to resume a stopped search.
     """
 
     algo: tyro.conf.Positional[str]
-    """Algorithm."""
+    """Algorithm to tune."""
     env: str
     """Environment id."""
     search: tuple[str, ...] = ()
-    """Hyperparameters, as gamma, gamma=0.95:0.99 or num_envs=8,16; none: rates, bounds and discounts."""
+    """Hyperparameters to search, such as gamma, gamma=0.95:0.99 or num_envs=8,16; none given: learning rates, bounds
+    and discounts."""
     trials: int = 30
-    """Settings to try."""
+    """Hyperparameter settings to try."""
     seeds: str = "1000:1003"
-    """Seeds of each trial, trained together: the mean over them counts. Results are published on others, from 0 up."""
+    """Seeds of each trial, trained together and scored by their mean. Published results use other seeds, from 0 up."""
     total_steps: int | None = None
-    """Environment steps of a trial that is not ended early; None: the preset's."""
+    """Environment steps of a trial that is not stopped early; None: the preset's."""
     evaluations: int = 20
-    """Evaluations of each run, after each of which a trial may be ended."""
+    """Evaluations per run; a trial may be stopped after each of them."""
     preset: str = "auto"
-    """The settings that everything else has."""
+    """Preset that sets all other hyperparameters: auto, none, a preset's name, or a TOML file."""
     out: Path = Path("tune")
-    """Where trials are kept, and the preset is written."""
+    """Folder of the trials and of the preset that is written."""
     device: str = "cpu"
     """cpu or cuda."""
     engine: EngineName = "auto"
-    """What steps the environments."""
+    """Engine that steps the environments."""
     jobs: int | None = None
-    """Trials at the same time; None: as many as there are cores, or GPUs."""
+    """Trials to run in parallel; None: one per CPU core, or per GPU."""
     address: str | None = None
-    """Address of a Ray cluster; None: Ray is started on this machine."""
+    """Address of a Ray cluster; None: start Ray on this machine."""
 
     def run(self) -> int:
-        """Search, then say what was found and how to use it."""
+        """Search, write the preset, and print the best settings and the command that uses them."""
         check_id(self.env)
         preset = str(Path(self.preset).absolute()) if self.preset.endswith(".toml") else self.preset
         for name in ("trials", "evaluations", "total_steps", "jobs"):
@@ -68,17 +69,17 @@ class Tune:
         console = Console(highlight=False)
         for each in dimensions:
             console.print(f"searching {each}", markup=False)
-        how = (self.trials, self.evaluations, out, self.device, self.engine)
-        found = Search(self.algo, self.env, seeds, budget, preset, dimensions, *how)
-        best = found.run(self.address, self.jobs)
+        options = (self.trials, self.evaluations, out, self.device, self.engine)
+        search = Search(self.algo, self.env, seeds, budget, preset, dimensions, *options)
+        best = search.run(self.address, self.jobs)
         base = preset_for(self.algo, self.env, preset)
-        told = (
+        source = (
             f"{shlex.join(['minerva', *sys.argv[1:]])}: the best of {best.trials} trials, {best.mean:,.1f} over "
             f"{len(seeds)} seeds from {seeds[0]} after {best.step:,} steps"
         )
         known = {name: (value, base.sources[name]) for name, value in base.values.items()}
         file = out / f"{self.algo}.toml"
-        write_whole(file, preset_file(found, best, known, told))
+        write_atomically(file, preset_file(search, best, known, source))
         console.print(f"best: {best.mean:,.1f} over {len(seeds)} seeds after {best.step:,} steps", markup=False)
         for name, value in best.hyperparameters.items():
             console.print(f"  {name} = {value}", markup=False)

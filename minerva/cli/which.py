@@ -1,4 +1,4 @@
-"""The options that choose one of a run's checkpoints."""
+"""Options that choose one of a run's checkpoints."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from minerva.errors import ConfigError
 
 @dataclass(frozen=True)
 class Which:
-    """Which of the run's policies."""
+    """Choice between a run's best and last checkpoint."""
 
     best: bool = False
-    """The best checkpoint, which is the default."""
+    """Use the best checkpoint, which is the default."""
     last: bool = False
-    """The last checkpoint instead."""
+    """Use the last checkpoint instead."""
 
     @property
     def name(self) -> str:
-        """best or last."""
+        """Return "best" or "last"; raise ConfigError if both are asked for."""
         if self.best and self.last:
-            raise ConfigError("--best and --last name two checkpoints: give one of them.")
+            raise ConfigError("--best and --last exclude each other: give one of them.")
         return "last" if self.last else "best"

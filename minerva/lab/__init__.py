@@ -1,1 +1,1 @@
-"""What stands around training: analysis, benchmarks, clusters, export. No algorithm needs it."""
+"""Tools around training: analysis, benchmarks, clusters, export. No algorithm depends on them."""

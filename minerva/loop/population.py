@@ -65,7 +65,7 @@ class Population:
                 if not signals.received:
                     raise
                 for run in runs:
-                    run.break_off()
+                    run.stop_at_last_checkpoint()
         return [run.result() for run in runs]
 
     def _train(self, runs: Sequence[Run], show: Callable[[int], None]) -> None:

@@ -1,1 +1,1 @@
-"""A run's folder and everything written to it: config, metrics, checkpoints, progress, signals."""
+"""Training runs: folder, config, metrics, checkpoints, progress display and signal handling."""

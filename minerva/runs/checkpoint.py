@@ -1,7 +1,7 @@
-"""Checkpoint files: a tree of tensors and plain values, written whole or not at all.
+"""Checkpoint files: a tree of tensors and plain values, written atomically.
 
-A checkpoint is a safetensors file: tensors by path, and one JSON text for everything else. Reading it executes
-nothing. It carries a format number and a digest of all its contents.
+A checkpoint is a safetensors file: tensors by path, and one JSON text for everything else. Reading it executes no
+code. It carries a format number and a digest of all its contents.
 """
 
 import hashlib
@@ -23,26 +23,26 @@ from minerva.spec import ActionSpec, ObservationSpec
 
 FORMAT = 3
 POLICY_FORMAT = 2
-"""The oldest format whose policies can still be loaded, although its runs cannot be resumed."""
+"""Oldest format whose policies can still be loaded, although its runs cannot be resumed."""
 KEY, DIGEST = "minerva", "sha256"
 TENSOR = "__tensor__"
 
 LARGEST_HEADER = 16 << 20
-"""Bytes: a header is read before its digest can be, and parsing a giant one would take minutes and the memory."""
+"""Bytes. The header is parsed before the digest is checked, and a giant one would take minutes and all memory."""
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds: `about` describes it (algorithm, environment, config, step), `state` is the state."""
+    """Contents of a checkpoint: `about` describes it (algorithm, environment, config, step), `state` is the state."""
 
     about: dict[str, Any]
     state: Tree
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, backup: Path | None = None, copy: Path | None = None) -> str:
-    """Write a checkpoint and return its digest. At every moment the old file or the whole new one is at `path`.
+    """Write a checkpoint atomically and return its digest: `path` always holds the old file or the complete new one.
 
     A temporary file is written, synced, read back and renamed. The old file is kept as `backup`; the new one is
-    linked as `copy` before it is at `path`.
+    linked as `copy` before it replaces `path`.
     """
     tensors: dict[str, Tensor] = {}
     plain = _split(checkpoint.state, "", tensors)
@@ -59,10 +59,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, backup: Path | None = No
         files.replace(temporary, path)
         files.sync(path.parent)
     except OSError as error:
-        left = "the checkpoint before it is as it was" if path.exists() else "there is none before it"
-        how_to_go_on = "go on with --resume" if path.exists() else "give the same command with this --run-dir"
+        left = "the previous checkpoint is unchanged" if path.exists() else "there is no previous checkpoint"
+        fix = "continue with --resume" if path.exists() else "run the same command with this --run-dir"
         raise TrainingError(
-            f"{path} could not be written ({error.strerror}): {left}. Once the disk can be written to, {how_to_go_on}."
+            f"{path} could not be written ({error.strerror}): {left}. Once the disk can be written to, {fix}."
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
@@ -70,12 +70,12 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, backup: Path | None = No
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read and verify a checkpoint, or say what is wrong with it."""
+    """Read and verify a checkpoint. Raise CheckpointError, with the reason, if it cannot be used."""
     return read_checkpoint(path)[0]
 
 
 def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
-    """Read and verify a checkpoint; return it and its digest."""
+    """Read and verify a checkpoint; return it and its digest. Raise CheckpointError if it cannot be used."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist: give a checkpoint file or the folder of a run.")
     try:
@@ -86,33 +86,35 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
         content = json.loads(metadata.get(KEY, "null"))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path} is cut off, or no checkpoint at all ({error}): give a checkpoint from a run's folder."
+            f"{path} is cut off, or not a checkpoint ({error}): give a checkpoint from a run's folder."
         ) from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} was not written by Minerva: give a checkpoint from a run's folder.")
-    found = content.get("format")
-    if found not in (POLICY_FORMAT, FORMAT):
-        raise CheckpointError(f"{path} has checkpoint format {found}, and this Minerva reads {FORMAT}: update Minerva.")
+    version = content.get("format")
+    if version not in (POLICY_FORMAT, FORMAT):
+        raise CheckpointError(
+            f"{path} has checkpoint format {version}, and this Minerva reads {FORMAT}: update Minerva."
+        )
     if metadata.get(DIGEST) != _digest(metadata[KEY], tensors):
         raise CheckpointError(
             f"{path} is damaged: its contents do not match its digest. Use the run's other checkpoint."
         )
     try:
         about, state = content["about"], _join(content["state"], tensors)
-        if found == POLICY_FORMAT:
+        if version == POLICY_FORMAT:
             about |= _specs_of_format_2(about)
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path} lacks {error}: give a checkpoint that Minerva wrote.") from None
     if not isinstance(about, dict) or not isinstance(state, dict):
-        raise CheckpointError(f"{path} holds no description or no state: give a checkpoint that Minerva wrote.")
+        raise CheckpointError(f"{path} lacks a description or a state: give a checkpoint that Minerva wrote.")
     bad = non_finite(state)
     if bad:
-        raise CheckpointError(f"{path} holds a number in {bad} that is not finite: it cannot be used.")
+        raise CheckpointError(f"{path} has a value in {bad} that is not finite: it cannot be used.")
     return Checkpoint(about, state), metadata[DIGEST]
 
 
 def non_finite(state: Tree) -> str | None:
-    """The name of a tensor, of what an agent has learned or of replay rows, in which a number is not finite."""
+    """Return the name of a tensor of the agent's state or the replay with a non-finite value, or None."""
     trainer = state.get("trainer")
     agent = trainer.get("agent") if isinstance(trainer, dict) else None
     learned = agent if isinstance(agent, dict) else {}
@@ -122,13 +124,13 @@ def non_finite(state: Tree) -> str | None:
     return None
 
 
-def refuse_other_form(expected: Tree, found: Any, path: str = "state") -> None:
-    """ValueError unless two trees have the same names, and under them tensors of the same shape and type."""
+def check_structure(expected: Tree, found: Any, path: str = "state") -> None:
+    """Raise ValueError unless two trees have the same keys, and tensors of the same shape and dtype under them."""
     if not isinstance(found, dict) or expected.keys() != found.keys():
         raise ValueError(f"{path} should hold {sorted(expected)}")
     for name, value in expected.items():
         if isinstance(value, dict):
-            refuse_other_form(value, found[name], f"{path}/{name}")
+            check_structure(value, found[name], f"{path}/{name}")
         elif isinstance(value, Tensor):
             other = found[name]
             if not isinstance(other, Tensor) or (other.shape, other.dtype) != (value.shape, value.dtype):
@@ -144,7 +146,7 @@ def _tensors(tree: Tree) -> Iterator[tuple[str, Tensor]]:
 
 
 def _specs_of_format_2(about: dict[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint of format 2 knew of observations and actions, as specs."""
+    """Return the observation and action specs of a checkpoint of format 2."""
     action = ActionSpec.continuous(about["action_low"], about["action_high"])
     return {
         "format": POLICY_FORMAT,
@@ -161,7 +163,7 @@ def _refuse_giant_header(path: Path) -> None:
 
 
 def _split(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """`value` with every tensor moved to `tensors` and a reference left in its place."""
+    """Return `value` with every tensor moved to `tensors` and a reference left in its place."""
     if isinstance(value, Tensor):
         if path in tensors:
             raise TypeError(f"{path} names two tensors: a key of a checkpoint's dict must not contain a slash")
@@ -179,7 +181,7 @@ def _split(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _join(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The inverse of `_split`."""
+    """Return the value that `_split` took apart, with its tensors back in place."""
     if isinstance(value, dict):
         if TENSOR in value:
             return tensors[value[TENSOR]]

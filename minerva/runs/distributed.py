@@ -1,7 +1,7 @@
-"""One run of several processes: the first keeps the folder and decides, the others execute its commands.
+"""One run on several data-parallel ranks: rank zero owns the folder and decides, the others execute its commands.
 
-A checkpoint is that of one process with all environments: what is divided among the processes is joined when it is
-saved and divided again when it is loaded. So a run may go on with another number of processes than it was begun with.
+A checkpoint looks like that of one process with all environments: state that is divided among the ranks is joined when
+it is saved and divided again when it is loaded. So a run may be resumed with another number of ranks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from minerva.runs.store import ReplayRows
 from minerva.runs.trainable import Trainable
 
 BEGIN: Final = "begin"
-GO_ON: Final = "go on"
+CONTINUE: Final = "continue"
 STOP: Final = "stop"
 
 
 class RankZeroTrainer:
-    """Call the trainers of all processes as one; for the run of rank zero."""
+    """The trainer that the run of rank zero sees: its methods call the trainers of all ranks."""
 
     def __init__(self, trainer: Trainable, ranks: Ranks) -> None:
         self._trainer, self._ranks = trainer, ranks
@@ -35,54 +35,54 @@ class RankZeroTrainer:
         return getattr(self._trainer, name)
 
     def state_dict(self) -> Tree:
-        """Return the state of one process with all environments."""
+        """Return the state of all ranks, as that of one process with all environments."""
         state: Tree = self._all("state_dict")
         return state
 
     def load_state_dict(self, state: Tree) -> str:
-        """Load each process's share; return why some environments could not be restored, or an empty string."""
+        """Load each rank's share; return why some environments could not be restored, or an empty string."""
         unavailable_reason: str = self._all("load_state_dict", state)
         return unavailable_reason
 
     def start(self, step: int) -> None:
-        """Begin new episodes everywhere."""
+        """Begin new episodes in the environments of all ranks."""
         self._all("start", step)
 
     @property
     def rows(self) -> "ShardedReplay | None":
-        """Return the replays of all processes as one."""
+        """Return the replays of all ranks as one, or None for an algorithm without a replay."""
         rows = self._trainer.rows
         return None if rows is None else ShardedReplay(rows, self._all)
 
     def _all(self, name: str, *arguments: Any) -> Any:
-        """Call a method in every process and return the joint result."""
+        """Call a method on every rank and return the joint result."""
         self._ranks.broadcast((name, arguments))
         return run_collective(self._trainer, self._ranks, name, *arguments)
 
 
 class ShardedReplay:
-    """Present the replays of all processes as one, whose rows have all environments."""
+    """The replays of all ranks as one, whose rows have all environments."""
 
-    def __init__(self, rows: ReplayRows, everywhere: Callable[..., Any]) -> None:
+    def __init__(self, rows: ReplayRows, call_all_ranks: Callable[..., Any]) -> None:
         self.steps, self.written = rows.steps, rows.written
-        self._all = everywhere
+        self._all = call_all_ranks
 
     def since(self, first: int) -> Tree:
-        """Return the rows of all ranks from number `first` on."""
+        """Return the rows of all ranks from index `first` on."""
         rows: Tree = self._all("since", first)
         return rows
 
     def put(self, first: int, rows: Tree) -> None:
-        """Let each rank take back its share of rows that `since` gave."""
+        """Write rows returned by `since` back, each rank its share."""
         self._all("put", first, rows)
 
     def hold(self, rows: Tree) -> None:
-        """Let each rank hold its share of these rows and no others."""
+        """Replace the contents of the replays by these rows, each rank by its share."""
         self._all("hold", rows)
 
 
 def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any) -> Any:
-    """Call a method of this process's trainer or replay, as every rank does, and return the joint result."""
+    """Call a method of this rank's trainer or replay, as every rank does, and return the joint result."""
     if name == "state_dict":
         return joined(trainer.state_dict(), ranks)
     if name == "load_state_dict":
@@ -91,7 +91,7 @@ def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any)
     if name == "start":
         return trainer.start(*arguments)
     rows = trainer.rows
-    assert rows is not None  # `ShardedReplay` asks for these
+    assert rows is not None  # only `ShardedReplay` calls the methods below
     if name == "since":
         return mapped(lambda part: ranks.all_gathered(part, 1), rows.since(*arguments))
     *before, whole = arguments
@@ -101,30 +101,30 @@ def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any)
 # --- the state of all environments --------------------------------------------------------------------------------
 
 AXES = {"envs": 0, "reward_norm": 0, "rollout": 1}
-"""The axis of the environments in the parts of a trainer's state that have one."""
+"""Environment axis of the parts of a trainer's state that have one."""
 DIVIDED = {
     *("obs", "returns", "lengths", "running", "noise"),
     *("actions_raw", "next_obs", "rewards", "terminated", "truncated"),
 }
-"""Their tensors along it."""
+"""Tensors in these parts that are divided among ranks along that axis."""
 
 
 def joined(state: Tree, ranks: Ranks) -> Tree:
-    """Return a trainer's state as if it had the environments of all processes."""
-    own = {name: state[name] for name in (*AXES, "episodes") if name in state}
-    each = ranks.objects({**own, "generators": global_generators()})
-    whole = {name: _joined([part[name] for part in each], AXES[name]) for name in own if name in AXES}
+    """Return a trainer's state as if it had the environments of all ranks."""
+    local = {name: state[name] for name in (*AXES, "episodes") if name in state}
+    each = ranks.objects({**local, "generators": global_generators()})
+    whole = {name: _joined([part[name] for part in each], AXES[name]) for name in local if name in AXES}
     episodes = [episode for part in each for episode in part["episodes"]]
     return {**state, **whole, "episodes": episodes, "generators": [part["generators"] for part in each]}
 
 
 def divided(state: Tree, ranks: Ranks) -> Tree:
-    """Return this process's part of a state of all environments."""
-    own = {name: _divided(state[name], axis, ranks) for name, axis in AXES.items() if name in state}
+    """Return this rank's part of a state of all environments."""
+    local = {name: _divided(state[name], axis, ranks) for name, axis in AXES.items() if name in state}
     generators = state.get("generators", [])
     if len(generators) == ranks.count:
         set_global_generators(generators[ranks.rank])
-    return {**state, **own, "episodes": state["episodes"] if ranks.rank == 0 else []}
+    return {**state, **local, "episodes": state["episodes"] if ranks.rank == 0 else []}
 
 
 def _joined(parts: Sequence[Any], axis: int) -> Any:
@@ -134,7 +134,7 @@ def _joined(parts: Sequence[Any], axis: int) -> Any:
     for name, value in whole.items():
         if name == "simulators":
             whole[name] = [one for part in parts for one in part[name]]
-        elif name == "obstacle":  # the key in checkpoints
+        elif name == "obstacle":  # the name of unavailable_reason in checkpoints
             whole[name] = next((part[name] for part in parts if part[name]), "")
         elif name in DIVIDED and value is not None:
             whole[name] = torch.cat([part[name].cpu() for part in parts], axis)
@@ -155,13 +155,13 @@ def _has_axis(name: str, value: Any) -> bool:
     return name in DIVIDED and value is not None
 
 
-# --- the loop's calls ---------------------------------------------------------------------------------------------
+# --- what the training loop calls ---------------------------------------------------------------------------------
 
 
 class CoordinatorRuns(RunGroup):
-    """Drive the run of rank zero and command the other ranks to go on or stop.
+    """The run of rank zero, which also commands the other ranks to continue or stop.
 
-    A signal takes effect after a report and not before: then all processes stand at the same step.
+    A signal takes effect only after a report, where all ranks have reached the same step.
     """
 
     def __init__(self, run: Run, ranks: Ranks) -> None:
@@ -172,20 +172,20 @@ class CoordinatorRuns(RunGroup):
     interrupted = False  # type: ignore[assignment]
 
     def steps(self, by: int) -> Iterator[int]:
-        """Yield the step after each iteration to come, once the other ranks were sent on."""
+        """Yield the step that each coming iteration ends at, after commanding the other ranks to continue."""
         for step in super().steps(by):
-            self._ranks.broadcast((GO_ON, ()))
+            self._ranks.broadcast((CONTINUE, ()))
             yield step
         self._ranks.broadcast((STOP, ()))
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
-        """Report the metrics with the episodes of all processes."""
+        """Report the metrics with the episodes of all ranks."""
         ended = [episode for part in self._ranks.objects(episodes[0]) for episode in part]
         super().report(step, metrics, [ended])
 
 
 class FollowerRuns(RunGroup):
-    """Drive the loop of a rank other than zero: execute the commands of rank zero until it says to go on."""
+    """The loop of a rank other than zero: executes the commands of rank zero between iterations."""
 
     def __init__(self, trainer: Trainable, total_steps: int, settings: RunSettings, ranks: Ranks) -> None:
         self.total_steps, self.settings = total_steps, settings
@@ -200,15 +200,15 @@ class FollowerRuns(RunGroup):
         return self._step
 
     def begins(self) -> bool:
-        """Wait until the run begins; return False if it is finished already."""
+        """Wait until the run begins; return False if it had already finished."""
         command, arguments = self._serve()
         if command == BEGIN:
             self._step, self.eval_every = arguments
         return command == BEGIN
 
     def steps(self, by: int) -> Iterator[int]:
-        """Yield the step after each iteration to come, for as long as rank zero says to go on."""
-        while self._serve()[0] == GO_ON:
+        """Yield the step that each coming iteration ends at, until rank zero commands to stop."""
+        while self._serve()[0] == CONTINUE:
             yield self._step + by
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
@@ -217,16 +217,16 @@ class FollowerRuns(RunGroup):
         self._step = step
 
     def _serve(self) -> tuple[str, tuple[Any, ...]]:
-        """Execute the commands of rank zero until one begins, continues or stops the loop, and return that one."""
+        """Execute commands of rank zero until one begins, continues or stops the loop, and return that one."""
         while True:
             command, arguments = self._ranks.broadcast(None)
-            if command in (BEGIN, GO_ON, STOP):
+            if command in (BEGIN, CONTINUE, STOP):
                 return command, arguments
             run_collective(self._trainer, self._ranks, command, *arguments)
 
 
 def lead(run: Run, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
-    """Run rank zero's part of a run and return the result; `loop` is the trainer's."""
+    """Run rank zero's part of a run and return the result; `loop` is the trainer's training loop."""
     with run:
         if run.already_finished:
             ranks.broadcast((STOP, ()))
@@ -237,7 +237,7 @@ def lead(run: Run, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
 
 
 def follow(following: FollowerRuns, ranks: Ranks, loop: Callable[[RunGroup], None]) -> Result:
-    """Run the part of another rank and return the result. Signals are left to rank zero."""
+    """Run the part of another rank and return the result. Only rank zero handles signals."""
     with ignored_signals():
         if following.begins():
             loop(following)

@@ -1,6 +1,6 @@
-"""Rows of numbers as TensorBoard reads them.
+"""TensorBoard event files, written synchronously.
 
-torch's own writer hands rows to a thread, whose errors nobody hears in time, and may hold them back for minutes.
+torch's writer passes rows to a thread, whose errors surface too late, and may buffer them for minutes.
 """
 
 import os
@@ -20,7 +20,7 @@ NAME = "events.out.tfevents."
 
 
 class EventsFile:
-    """A new file in `folder`. Each row is in it when `write` returns."""
+    """A new event file in `folder`. Each row is in the file when `write` returns."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -29,16 +29,16 @@ class EventsFile:
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def write(self, step: int, row: Mapping[str, float]) -> None:
-        """One row."""
+        """Write one row of scalars."""
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
         self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
     def arrange(self, layout: dict[str, Any]) -> None:
-        """How TensorBoard's tab "custom scalars" shows the rows."""
+        """Write the layout of TensorBoard's tab "custom scalars"."""
         self._add(Event(wall_time=time.time(), summary=custom_scalars(layout)))
 
     def close(self) -> None:
-        """Nothing more will be written."""
+        """Close the file."""
         self._file.close()
 
     def _add(self, event: Event) -> None:
@@ -47,6 +47,6 @@ class EventsFile:
 
 
 def _next_number(folder: Path) -> int:
-    """Seconds since 1970, or more if a file has these already: TensorBoard reads files in the order of their names."""
+    """Return the Unix time, or more if a file has that already: TensorBoard reads files in the order of their names."""
     known = [re.match(rf"{NAME}(\d+)", path.name) for path in folder.iterdir()]
     return max([int(time.time()), *(int(found[1]) + 1 for found in known if found)])

@@ -1,7 +1,7 @@
-"""Every change of a file that a run's safety rests on, one function each.
+"""File operations that a run's crash safety depends on, one function each.
 
-A checkpoint survives a full disk or a kill at any moment only if these are called in the right order. `before` is
-called ahead of each of them: the fault harness puts an error or a SIGKILL in its place, at every one in turn.
+A checkpoint survives a full disk or a kill at any moment only if these are called in the right order. Each of them
+first calls `before`, which the fault harness replaces by an error or a SIGKILL, at every call in turn.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ CHUNK = 1 << 24
 
 
 def before(operation: str, path: Path) -> None:
-    """Called before each operation on a file; does nothing."""
+    """Do nothing. Called before each file operation; the fault harness replaces it."""
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a new file and wait until the disk has it."""
+    """Write a new file and sync it to disk."""
     before("open", path)
     with open(path, "wb") as file:
         for start in range(0, len(content), CHUNK):
@@ -36,26 +36,26 @@ def write(path: Path, content: bytes) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename, in one step, also over a file that exists."""
+    """Rename `source` to `target` atomically, replacing a file that exists."""
     before("rename", target)
     os.replace(source, target)
 
 
 def link_backup(path: Path, other: Path) -> None:
-    """Give a file a second name, so that replacing it under its first does not lose it."""
+    """Link a file as `other`, so that replacing `path` does not lose it."""
     if not _link(path, other):
-        os.replace(path, other)  # without hard links: for a moment there is only the other
+        os.replace(path, other)  # without hard links: `path` is missing for a moment
 
 
 def link_copy(path: Path, other: Path) -> None:
-    """Give a file a second name, which another file may have had; copy it where there are no hard links."""
+    """Link a file as `other`, replacing what was there; copy it if the file system has no hard links."""
     if not _link(path, other):
         write(_temporary(other), path.read_bytes())
         replace(_temporary(other), other)
 
 
 def _link(path: Path, other: Path) -> bool:
-    """Make `other` a hard link to `path`, in one step; return False if the file system has none."""
+    """Make `other` a hard link to `path` atomically; return False if the file system has no hard links."""
     before("link", other)
     temporary = _temporary(other)
     temporary.unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def _temporary(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has a file, or a folder's list of names."""
+    """Sync a file, or a folder's list of names, to disk."""
     before("sync", path)
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -82,20 +82,20 @@ def sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     before("remove", path)
     path.unlink(missing_ok=True)
 
 
 def cut(path: Path, length: int) -> None:
-    """Forget what a log holds after its first `length` bytes."""
+    """Cut a log off after its first `length` bytes."""
     before("cut", path)
     os.truncate(path, length)
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep every other process out of a run's folder; the kernel ends it with this process, however that ends."""
+    """Lock a run's folder against other processes. The kernel releases the lock when this process ends, however."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -103,7 +103,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise RunError(f"Another process is training in {folder}: wait for it, or give another folder.") from None
         except OSError as error:
-            logger.warning("%s cannot be locked (%s): see to it that one process only uses it", folder, error.strerror)
+            logger.warning("%s cannot be locked (%s): make sure that only one process uses it", folder, error.strerror)
         yield
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""A run's folder: what lies where, and whether it may be written to."""
+"""A run's folder: its layout, its config.yaml, and checks of what it contains."""
 
 import importlib.metadata
 import os
@@ -18,16 +18,16 @@ from minerva.runs import files
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
-"""Parts of config.yaml that say how a run was made."""
-WHERE = (*PROVENANCE, "device")
-"""Two runs that differ only there have the same config."""
+"""Keys of config.yaml that record how a run was made."""
+NOT_COMPARED = (*PROVENANCE, "device")
+"""Keys that are ignored when two configs are compared."""
 
 LARGEST_CONFIG = 1_000_000
-"""Characters; real ones have a few thousand."""
+"""Characters; a real config has a few thousand."""
 
 
 class RunFolder:
-    """Paths inside one run's folder. Making the object touches nothing on disk."""
+    """Paths inside one run's folder. Constructing it does not touch the disk."""
 
     def __init__(self, path: Path, algo: str) -> None:
         self.path, self.algo = path, algo
@@ -41,48 +41,51 @@ class RunFolder:
         self.best = path / "checkpoints" / f"{algo}_best.pt"
 
     def existing_config(self) -> dict[str, Any] | None:
-        """The config of the run that is here already, if one is."""
+        """Return the config of the run in this folder, or None if the folder is empty or new.
+
+        Raise RunError if the folder is a file, holds other files, or holds links or devices.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: give an empty or new folder.")
         if not self.config.exists():
             if self.path.exists() and any(not path.name.endswith(".tmp") for path in self.path.iterdir()):
-                raise RunError(f"{self.path} holds other files and no run: give an empty or new folder.")
+                raise RunError(f"{self.path} contains other files and no run: give an empty or new folder.")
             return None
         for path in self.path.rglob("*"):
             refuse_foreign(path)
         return read_config(self.config)
 
     def make(self) -> None:
-        """Make the folder itself."""
+        """Create the folder itself."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self.unwritable(error) from None
 
     def create(self, config: dict[str, Any]) -> None:
-        """Write the config, then make the folders inside."""
+        """Write config.yaml, then create the folders inside."""
         try:
-            write_whole(self.config, yaml.dump({**config, **provenance()}, Dumper=_PlainDumper, sort_keys=False))
+            write_atomically(self.config, yaml.dump({**config, **provenance()}, Dumper=_PlainDumper, sort_keys=False))
             for folder in (self.last.parent, self.evaluations.parent, self.path / "videos"):
                 folder.mkdir(exist_ok=True)
         except OSError as error:
             raise self.unwritable(error) from None
 
     def unwritable(self, error: OSError) -> RunError:
-        """What to say if something in it cannot be written."""
-        return RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir, or mend that.")
+        """Return the error to raise if something in the folder cannot be written."""
+        return RunError(f"{self.path} cannot be written to: {error.strerror}. Give another --out-dir, or fix that.")
 
 
 def refuse_foreign(path: Path) -> None:
-    """RunError if something in a run's folder is neither a file nor a folder of its own."""
+    """Raise RunError if something in a run's folder is a link, or neither a file nor a folder."""
     if path.is_symlink():
-        raise RunError(f"{path} is a link: a run's folder holds its own files only. Put the file itself there.")
+        raise RunError(f"{path} is a link: a run's folder may contain regular files only. Put the file itself there.")
     if not (path.is_file() or path.is_dir()):
-        raise RunError(f"{path} is a pipe, a socket or a device: a run's folder holds files only. Remove it.")
+        raise RunError(f"{path} is a pipe, a socket or a device: a run's folder may contain files only. Remove it.")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file's text in one step: whoever reads it, or kills us, finds the old text or the new."""
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's text atomically: a reader, or a kill at any moment, finds the old text or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         files.write(temporary, text.encode())
@@ -93,17 +96,17 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def new_folder_name(algo: str, env: str, seed: int) -> str:
-    """`<algo>_<env>_seed<seed>_<time>`, safe as a file name."""
+    """Return `<algo>_<env>_seed<seed>_<time>`, safe as a file name."""
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", env).strip("-")
     return f"{algo}_{name}_seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe, and without aliases: a few lines of them unfold into gigabytes."""
+    """Safe loader that rejects aliases: a few lines of them expand to gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it uses aliases, which no config of Minerva's does")
+            raise yaml.YAMLError("it uses aliases, which Minerva's configs never do")
         return super().compose_node(parent, index)
 
 
@@ -113,7 +116,7 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A config.yaml as a dict."""
+    """Read a config.yaml. Raise RunError if it is not one."""
     try:
         with open(path) as file:
             text = file.read(LARGEST_CONFIG + 1)
@@ -129,28 +132,28 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What differs between two configs, one `name: old -> new` each; not where they were made."""
+    """Return the differences between two configs as `name: old -> new`, ignoring the keys `NOT_COMPARED`."""
     old, new = _flat(old), _flat(new)
-    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in WHERE)
+    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in NOT_COMPARED)
     return [f"{name}: {old.get(name)} -> {new.get(name)}" for name in names if old.get(name) != new.get(name)]
 
 
 def find_checkpoint(path: Path, which: str = "best") -> Path:
-    """The checkpoint file that `path` means: itself, or the best (or last) one of the run in that folder."""
+    """Return the checkpoint file at `path`: the file itself, or the best (or last) one of the run in that folder."""
     if which not in ("best", "last"):
         raise RunError(f"There is no {which} checkpoint: ask for best or last.")
     if path.is_file():
         return path
     found = sorted((path / "checkpoints").glob(f"*_{which}.pt")) or sorted((path / "checkpoints").glob("*_last.pt"))
     if not found:
-        raise RunError(f"{path} holds no run with a checkpoint: give a run's folder or a checkpoint file.")
+        raise RunError(f"{path} contains no run with a checkpoint: give a run's folder or a checkpoint file.")
     for inside in (path / "checkpoints", found[0]):
         refuse_foreign(inside)
     return found[0]
 
 
 def provenance() -> dict[str, Any]:
-    """Versions, commit and time of this very moment."""
+    """Return the versions, commit and current time that config.yaml records."""
     versions = {"python": platform.python_version(), "minerva": minerva.__version__}
     for package in PACKAGES:
         try:
@@ -166,17 +169,17 @@ def provenance() -> dict[str, Any]:
 
 
 def _instructions() -> str:
-    """Which of a processor's instructions PyTorch uses: others add up in another order."""
+    """Return the CPU instruction set that PyTorch uses: others sum in another order."""
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _gpu() -> str:
-    """The GPU that this process has begun to use."""
+    """Return the name of the GPU that this process uses, or "none"."""
     return torch.cuda.get_device_name() if torch.cuda.is_initialized() else "none"
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that Minerva runs from, if it runs from one."""
+    """Return the commit of the git checkout that Minerva runs from, or None if it is installed otherwise."""
     checkout = Path(minerva.__file__).parents[1]
     if not (checkout / ".git").exists():
         return None

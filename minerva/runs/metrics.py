@@ -1,7 +1,7 @@
-"""Where metrics go: metrics.jsonl is the truth, TensorBoard and Weights & Biases are views of it.
+"""Metrics logs: metrics.jsonl is the reference, TensorBoard and Weights & Biases are views of it.
 
-Every log only grows. A checkpoint remembers how long each was, and a run that goes on from it cuts them there: no
-row is missing and none is there twice, however often that happens.
+Every log is append-only. A checkpoint stores the length of each, and a resumed run cuts the logs off there: no row is
+missing and none is there twice, however often a run is resumed.
 """
 
 import contextlib
@@ -24,13 +24,14 @@ from minerva.utils.wandb_utils import log_wandb
 logger = logging.getLogger("minerva")
 
 Lengths = dict[str, int]
-"""Bytes of each log, by its path in the run's folder."""
+"""Length of each log in bytes, by its path in the run's folder."""
 
 
 class MetricsWriter:
-    """Writes each row to every place. `lengths` are those of the checkpoint that the run goes on from, if it does.
+    """Writer of a run's metrics to all logs.
 
-    `wandb` is a run of Weights & Biases, if there is one; `metrics` are the algorithm's, for TensorBoard's layout.
+    `lengths` are those of the checkpoint that the run is resumed from, empty for a new run; `wandb` is a run of
+    Weights & Biases or None; `metrics` are the algorithm's, for TensorBoard's layout.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class MetricsWriter:
         self.wandb = wandb
         self.folder = folder
         for name in lengths.keys() - {self._name(path) for path in self._logs()}:
-            logger.warning("%s is gone: what was written to it before is missing from now on", folder.path / name)
+            logger.warning("%s is gone: the rows written to it before are lost", folder.path / name)
         for path in self._logs():
             self._cut(path, lengths.get(self._name(path), 0))
         for path in (folder.metrics, folder.evaluations):
@@ -50,7 +51,7 @@ class MetricsWriter:
         self._tensorboard.arrange(custom_scalars(metrics))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One row of numbers."""
+        """Write one row of metrics to every log."""
         with self._disk():
             self._file.write(json.dumps({"step": step, **_finite_or_none(metrics)}) + "\n")
             self._tensorboard.write(step, metrics)
@@ -58,12 +59,12 @@ class MetricsWriter:
             log_wandb(metrics, step, run=self.wandb)
 
     def write_evaluation(self, step: int, returns: list[float], lengths: list[int]) -> None:
-        """Every episode of one evaluation."""
+        """Write the return and length of every episode of one evaluation."""
         with self._disk():
             self._evaluations.write(json.dumps({"step": step, "returns": returns, "lengths": lengths}) + "\n")
 
     def lengths(self) -> Lengths:
-        """How long every log is, once the disk has all of it."""
+        """Sync every log to disk and return its length in bytes."""
         for path in self._logs():
             files.sync(path)
         return {self._name(path): path.stat().st_size for path in self._logs()}
@@ -75,18 +76,18 @@ class MetricsWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for log in (self._file, self._evaluations, self._tensorboard):
-            with contextlib.suppress(OSError):  # what counts is on disk since the last checkpoint
+            with contextlib.suppress(OSError):  # rows up to the last checkpoint are already synced
                 log.close()
 
     @contextlib.contextmanager
     def _disk(self) -> Iterator[None]:
-        """A full disk, in a sentence."""
+        """Turn an OSError, such as a full disk, into a TrainingError that names the fix."""
         try:
             yield
         except OSError as error:
             raise TrainingError(
-                f"Metrics could not be written to {self.folder.path} ({error.strerror}): its last checkpoint is as it "
-                "was. Once the disk can be written to, go on with --resume."
+                f"Metrics could not be written to {self.folder.path} ({error.strerror}): its last checkpoint is "
+                "unchanged. Once the disk can be written to, continue with --resume."
             ) from None
 
     def _logs(self) -> list[Path]:
@@ -101,14 +102,14 @@ class MetricsWriter:
             files.remove(path)
             return
         if path.stat().st_size < length:
-            logger.warning("%s is shorter than when the checkpoint was written: rows are missing in it", path)
+            logger.warning("%s is shorter than when the checkpoint was written: some of its rows are lost", path)
             if path.suffix == ".jsonl":
-                length = path.read_bytes().rfind(b"\n") + 1  # what is written next begins a line of its own
+                length = path.read_bytes().rfind(b"\n") + 1  # the next row starts on a new line
         files.cut(path, min(length, path.stat().st_size))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a .jsonl file; a last line that was cut off, or whatever else is no row, is left out."""
+    """Return the rows of a .jsonl file; skip a last line that was cut off, and anything else that is not a row."""
     rows = []
     for line in path.read_text(errors="replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -119,7 +120,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def evaluation_means(path: Path) -> list[float]:
-    """The mean return of each evaluation in an evaluations.jsonl."""
+    """Return the mean return of each evaluation in an evaluations.jsonl."""
     means = []
     for row in read_rows(path):
         with contextlib.suppress(KeyError, TypeError, ValueError, ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""One training run: its folder, its schedule of evaluations and checkpoints, and how it ends."""
+"""One training run: opens or resumes its folder, logs, evaluates, saves checkpoints, and stops on signals."""
 
 import math
 import time
@@ -20,28 +20,28 @@ from minerva.envs.engine import Episode
 from minerva.errors import CheckpointError, RunError, TrainingError
 from minerva.evaluation import EvaluationInterruptedError
 from minerva.runs import files
-from minerva.runs.checkpoint import Checkpoint, refuse_other_form
+from minerva.runs.checkpoint import Checkpoint, check_structure
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
 from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import StopSignals
 from minerva.runs.status import RunStatus
-from minerva.runs.store import CheckpointStore, Found
+from minerva.runs.store import CheckpointStore, LoadedCheckpoint
 from minerva.runs.terminal import ProgressView
 from minerva.runs.trainable import Trainable
 from minerva.utils.wandb_utils import wandb_run
 
 EVALUATIONS = 20
 SAVE_EVERY = 60.0
-"""Seconds after which a checkpoint is written even if no evaluation is due."""
+"""Seconds between checkpoints if no evaluation is due earlier."""
 SAVE_TIME_SHARE = 0.005
-"""Share of the time that writing those checkpoints may take."""
-GLANCED = 20
-"""Reports whose mean is shown while the run goes on."""
+"""Largest share of the run time spent on writing those checkpoints."""
+REPORTS_SHOWN = 20
+"""Reports whose mean the terminal shows."""
 
 
 class Run:
-    """Opens the folder (new, or one that holds an unfinished run of the same config) and keeps it until the end."""
+    """A training run in a folder that is new or holds an unfinished run of the same config, which is resumed."""
 
     def __init__(
         self,
@@ -55,9 +55,10 @@ class Run:
         processes: int = 1,
         actors: int = 0,
     ) -> None:
-        """`signals` are those of a population, in which this is run `number` of `together`; None: it is alone.
+        """Prepare a run; entering its `with` block opens the folder.
 
-        `processes` learn as one, `actors` step the environments.
+        In a population, `signals` are the population's and this is run `number` of `together`; None: a single run.
+        `processes` is the number of data-parallel ranks, `actors` that of remote workers.
         """
         self.trainer = trainer
         self.total_steps = total_steps
@@ -69,42 +70,42 @@ class Run:
         self.step = 0
         self.returns: dict[str, float] = {}
         self._evaluated: int | None = None
-        self._pending = False  # an evaluation is due, and was not finished yet
+        self._pending = False  # an evaluation is due and not finished yet
         self._logs: Lengths = {}
         self._evaluations: list[float] = []
-        self._reports: deque[Mapping[str, float]] = deque(maxlen=GLANCED)
+        self._reports: deque[Mapping[str, float]] = deque(maxlen=REPORTS_SHOWN)
         self._stopped = False
         self._saved: int | None = None
-        self._saved_at = self.took = 0.0
-        self._best = False  # the last evaluation is the best, and was not saved yet
+        self._saved_at = self.save_seconds = 0.0
+        self._best = False  # the last evaluation is the best and not saved yet
         self.number, self.together = number, together
         self.workers = {"processes": processes, "actors": actors}
         self.begin_at: int | None = None
-        """The step of the checkpoint to go on from; None: the newest."""
+        """Step of the checkpoint to resume from; None: the newest."""
         self.group: str | None = None
-        """What Weights & Biases calls the runs that are trained with this one; None: it is alone."""
+        """Weights & Biases group of the runs trained together with this one; None: a single run."""
         self.already_finished = self._finished = False
         self._given_signals = signals
         self._exit = ExitStack()
 
     @property
     def config(self) -> dict[str, Any]:
-        """What makes two runs the same."""
-        watched = {"eval_every": self.eval_every, "eval_episodes": self.settings.eval_episodes}
-        how = {
+        """Return the config that identifies a run: two runs with the same config are the same experiment."""
+        options = {
             "total_steps": self.total_steps,
-            **watched,
+            "eval_every": self.eval_every,
+            "eval_episodes": self.settings.eval_episodes,
             "compile": self.settings.compile,
             "matmul": self.settings.matmul,
         }
         described = self.trainer.describe()
-        hyperparameters = described.pop("hyperparameters")  # last, for they are the longest part of config.yaml
-        return {**described, **how, "hyperparameters": hyperparameters}
+        hyperparameters = described.pop("hyperparameters")  # last: they are the longest part of config.yaml
+        return {**described, **options, "hyperparameters": hyperparameters}
 
     # --- opening and closing --------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:  # closes what was opened if a later part cannot be
+        with ExitStack() as stack:  # closes what was opened if a later part fails
             self._signals = self._given_signals or stack.enter_context(StopSignals())
             stack.enter_context(matmul_precision(self.settings.matmul))
             self._open(stack)
@@ -116,65 +117,67 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """A step that was broken off because a signal could wait no longer ends like any other."""
-        broken_off = kind is KeyboardInterrupt and self._signals.received and self._saved is not None
-        if broken_off:
-            self.break_off()
+        """Close the run. Suppress the KeyboardInterrupt of a signal that came before the step was finished."""
+        aborted = kind is KeyboardInterrupt and self._signals.received and self._saved is not None
+        if aborted:
+            self.stop_at_last_checkpoint()
         self._exit.close()
-        return broken_off
+        return aborted
 
-    def break_off(self) -> None:
-        """Stop where the last checkpoint was written."""
+    def stop_at_last_checkpoint(self) -> None:
+        """Stop the run and set its step back to that of the last checkpoint."""
         self._stopped, self.step = True, self._saved or 0
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to do, for now or for good."""
+        """Return whether the run is stopped or finished."""
         return self._stopped or self._finished or self.already_finished
 
     def result(self) -> Result:
-        """How it ended."""
+        """Return the outcome: folder, last step, and the returns before and after training."""
         returns = {name: self.returns.get(name, math.nan) for name in ("random", "before", "after", "best")}
         return Result(self.folder.path, not self._stopped, self.step, **returns)
 
     def _open(self, stack: ExitStack) -> None:
-        """Make the folder, or take over the run in it."""
+        """Create the folder, or resume the run in it."""
         existing = self.folder.existing_config()
         if existing is None:
             self.folder.make()
         stack.enter_context(files.locked(self.folder.path))
-        existing = self.folder.existing_config()  # another process may have been here in between
-        self._keep_engine(existing)
+        existing = self.folder.existing_config()  # another process may have written it before the lock
+        self._require_same_engine(existing)
         changed = differences(existing, self.config) if existing else []
         if changed:
             raise RunError(
-                f"{self.folder.path} holds a run of another config ({'; '.join(changed[:3])}): give another folder, "
-                "or the same config to go on with it."
+                f"{self.folder.path} contains a run of another config ({'; '.join(changed[:3])}): give another folder, "
+                "or the same config to resume it."
             )
         if existing is None or not self.store.exists():
             self.folder.create(self.config)
-            if not self.trainer.resumes_exactly and self.number == 0:  # said once for all
+            if not self.trainer.resumes_exactly and self.number == 0:  # once per population
                 name = self.config.get("engine")
                 self._say(f"{name} cannot be saved in mid-episode: if this run is resumed, it begins new episodes.")
             self.trainer.start(0)
         else:
-            self._take_over()
+            self._resume()
 
-    def _take_over(self) -> None:
-        """Load the newest checkpoint and say how exactly the run goes on."""
-        found = self.store.newest(self.begin_at)
-        path, checkpoint = found.path, found.checkpoint
+    def _resume(self) -> None:
+        """Load the newest checkpoint and print whether the run continues bit for bit."""
+        loaded = self.store.newest(self.begin_at)
+        path, checkpoint = loaded.path, loaded.checkpoint
         if "format" in checkpoint.about:
             raise CheckpointError(
-                f"{path} was written by an earlier Minerva: its policy can be used, not its run resumed."
+                f"{path} was written by an earlier Minerva: its policy can be used, but the run cannot be resumed."
             )
         try:
-            unavailable_reason = self._load(checkpoint.state, found)
-            self.already_finished, made_with = checkpoint.about["finished"] is True, checkpoint.about["versions"]
-            others = differences(made_with, self._made_with())
+            unavailable_reason = self._load(checkpoint.state, loaded)
+            self.already_finished, versions = checkpoint.about["finished"] is True, checkpoint.about["versions"]
+            deviations = differences(versions, self._versions_and_workers())
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise CheckpointError(f"{path} does not fit this run ({reason}): give its folder as it was.") from error
+            raise CheckpointError(
+                f"{path} does not fit this run ({reason}): give the folder that the run wrote, unchanged."
+            ) from error
         self._saved = self.step
         if self.already_finished:
             self._say(f"{self.folder.path} is a finished run: nothing to do.")
@@ -182,23 +185,23 @@ class Run:
         if unavailable_reason:
             self.trainer.start(self.step)
             unavailable_reason = f"the environments start new episodes ({unavailable_reason})"
-        if found.lost:
-            others.append("rows of the replay are lost")
-        reasons = "; ".join([unavailable_reason] * bool(unavailable_reason) + others)
+        if loaded.rows_lost:
+            deviations.append("rows of the replay are lost")
+        reasons = "; ".join([unavailable_reason] * bool(unavailable_reason) + deviations)
         how = f", but not bit for bit as the uninterrupted run: {reasons}" if reasons else ", bit for bit"
-        self._say(f"going on with {self.folder.path} from step {self.step:,}{how}.")
+        self._say(f"resuming {self.folder.path} from step {self.step:,}{how}.")
 
-    def _load(self, state: Tree, found: Found) -> str:
+    def _load(self, state: Tree, loaded: LoadedCheckpoint) -> str:
         """Load a checkpoint's state; return why the environments could not be restored, or an empty string."""
         agents = [tree.get("agent", {}) for tree in (self.trainer.state_dict(), state["trainer"])]
-        mine, learned = ({name: agent[name] for name in agent.keys() - {"metrics", "generator"}} for agent in agents)
-        refuse_other_form(mine, learned, "agent")
+        expected, saved = ({name: agent[name] for name in agent.keys() - {"metrics", "generator"}} for agent in agents)
+        check_structure(expected, saved, "agent")
         unavailable_reason = self.trainer.load_state_dict(state["trainer"])
         rows = self.trainer.rows
-        if rows is not None and found.lost:
-            rows.hold(mapped(lambda *parts: torch.cat(parts), *(part for _, part in found.rows)))
+        if rows is not None and loaded.rows_lost:
+            rows.hold(mapped(lambda *parts: torch.cat(parts), *(part for _, part in loaded.rows)))
         elif rows is not None:
-            for first, part in found.rows:
+            for first, part in loaded.rows:
                 rows.put(first, part)
         set_global_generators(state["generators"])
         self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"] is True
@@ -208,26 +211,26 @@ class Run:
             raise ValueError(f"step is {self.step!r}, of {self.total_steps}")
         return unavailable_reason
 
-    def _keep_engine(self, existing: dict[str, Any] | None) -> None:
-        """A run goes on with the engine that it was begun with, or not at all."""
+    def _require_same_engine(self, existing: dict[str, Any] | None) -> None:
+        """Raise RunError if the run in the folder was started with another engine."""
         before, now = existing and existing.get("engine"), self.config.get("engine")
         if before not in (None, now):
             raise RunError(
-                f"{self.folder.path} holds a run on the engine {before}, and this would be {now}: go on with --engine "
-                f"{before} (envpool comes with pip install -e '.[envpool]'), or give another folder."
+                f"{self.folder.path} contains a run on the engine {before}, and this one would use {now}: resume it "
+                f"with --engine {before} (pip install -e '.[envpool]' installs envpool), or give another folder."
             )
 
-    def _made_with(self) -> dict[str, Any]:
-        """What else the last bits of the results depend on."""
+    def _versions_and_workers(self) -> dict[str, Any]:
+        """Return what, besides the config, the last bits of the results depend on."""
         return {**provenance()["versions"], "seeds trained together": self.together, **self.workers}
 
     def _say(self, sentence: str) -> None:
-        self.console.print(sentence, markup=False, soft_wrap=True)  # a path is shown as it is written
+        self.console.print(sentence, markup=False, soft_wrap=True)  # print paths verbatim
 
     def _start(self, stack: ExitStack) -> None:
-        """Everything a running run holds open, closed again by `stack`."""
+        """Open the evaluator, the logs and the progress view; `stack` closes them."""
         settings = self.settings
-        self._versions = self._made_with()
+        self._versions = self._versions_and_workers()
         self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
         stack.callback(self._evaluator.close)
         wandb = stack.enter_context(wandb_run(settings.wandb, self.folder.path.name, self.config, self.group))
@@ -236,16 +239,16 @@ class Run:
         except OSError as error:
             raise self.folder.unwritable(error) from None
         self._evaluations = evaluation_means(self.folder.evaluations)
-        quiet = settings.quiet or self._given_signals is not None  # a population has a view of its own
+        quiet = settings.quiet or self._given_signals is not None  # a population has its own view
         self._view = stack.enter_context(ProgressView(self.console, self.total_steps, self.step, quiet))
 
-    # --- the loop's calls -----------------------------------------------------------------------------------
+    # --- what the training loop calls -----------------------------------------------------------------------
 
     def steps(self, by: int) -> Iterator[int]:
-        """The number of environment steps after each of the iterations to come, `by` apart."""
+        """Yield the number of environment steps that each coming iteration ends at, `by` apart."""
         if self._saved is None:
             self._pending = True
-            self._save()  # from here on there is something to go on from
+            self._save()  # from here on the run can be resumed
         if self._pending and self._evaluate():
             self._save()
         while self.step + by <= self.total_steps and not self._stopped:
@@ -257,24 +260,24 @@ class Run:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal asks to `pause` or report soon."""
+        """Return whether a signal was received, so that the loop should `pause` or report soon."""
         return self._signals.received
 
     def pause(self, step: int) -> None:
-        """Stop at `step`, amid what would have become one report; the trainer's state knows the part that is done."""
+        """Stop at `step`, between two reports; the trainer's state holds the partial iteration."""
         self.step, self._stopped = step, True
 
     @property
     def unsaved(self) -> float:
-        """Seconds since the last checkpoint."""
+        """Return the seconds since the last checkpoint."""
         return time.monotonic() - self._saved_at
 
     def report(
         self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode], save: bool | None = None
     ) -> None:
-        """Write what happened up to `step`; evaluate, save and stop when it is time to.
+        """Log the metrics and episodes up to `step`; evaluate, save and stop if due.
 
-        `save` says whether it is time to save even if not to evaluate; None: as the clock says.
+        `save` forces or forbids a checkpoint where no evaluation is due; None: decide by the time since the last one.
         """
         _refuse_non_finite(step, metrics, self.folder)
         self._pending = step // self.eval_every > self.step // self.eval_every
@@ -290,20 +293,20 @@ class Run:
         if self._evaluate() if self._pending else overdue:
             self._save()
         self._view.show(step, lambda: [self.status()])
-        answers = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
-        self._stopped = self._stopped or any(answers) or self._signals.received
+        stops = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
+        self._stopped = self._stopped or any(stops) or self._signals.received
 
     def status(self) -> RunStatus:
-        """How the run stands."""
+        """Return the run's status for the terminal."""
         return self.trainer.status(self.returns.get("train"), self._evaluations, self._reports)
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
     def _evaluate(self) -> bool:
-        """Evaluate, and keep the best. False, and the run stops, if a signal came: it is done when the run goes on."""
+        """Evaluate, and mark a new best. Return False and stop if a signal came: the resumed run evaluates then."""
         generators = global_generators()
         try:
-            if "random" not in self.returns:  # what the numbers are to be compared with
+            if "random" not in self.returns:  # the baseline for all returns
                 self.returns["random"] = self._evaluator.random(seed=0, interrupted=self._interruption).mean
             evaluation = self._evaluator(self.trainer.greedy, self._interruption)
         except EvaluationInterruptedError:
@@ -331,30 +334,30 @@ class Run:
             self.store.save(self._checkpoint(finished), self.trainer.rows, self._best)
         except OSError as error:
             raise TrainingError(
-                f"{self.folder.path} could not be written to ({error.strerror}): its last checkpoint is as it was. "
-                "Once the disk can be written to, go on with --resume."
+                f"{self.folder.path} could not be written to ({error.strerror}): its last checkpoint is unchanged. "
+                "Once the disk can be written to, continue with --resume."
             ) from None
         self._saved, self._saved_at, self._best = self.step, time.monotonic(), False
-        self.took = self._saved_at - began
+        self.save_seconds = self._saved_at - began
 
     def _checkpoint(self, finished: bool) -> Checkpoint:
         about = {**self.config, **self.trainer.specs(), "step": self.step, "finished": finished}
         about |= {"return": self.returns.get("after"), "versions": self._versions}
         progress = {"step": self.step, "evaluated": self._evaluated, "pending": self._pending}
-        kept = {"returns": dict(self.returns), "logs": self._writer.lengths(), "generators": global_generators()}
-        return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress, **kept})
+        records = {"returns": dict(self.returns), "logs": self._writer.lengths(), "generators": global_generators()}
+        return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress, **records})
 
 
 def save_is_due(runs: Sequence[Run]) -> bool:
-    """Whether runs that are saved together should be. All at once, so that they can go on together from there."""
-    took = sum(run.took for run in runs)
-    return max(run.unsaved for run in runs) > max(SAVE_EVERY, took / SAVE_TIME_SHARE)
+    """Return whether to save these runs now. All are saved at once, so that they can be resumed together."""
+    save_seconds = sum(run.save_seconds for run in runs)
+    return max(run.unsaved for run in runs) > max(SAVE_EVERY, save_seconds / SAVE_TIME_SHARE)
 
 
 def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:
     for name, value in metrics.items():
         if name.startswith("loss") and not math.isfinite(value):
             raise TrainingError(
-                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} keeps its last good "
-                "state. A lower learning rate or a tighter max_grad_norm usually helps."
+                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} holds its last good "
+                "state. A lower learning rate or max_grad_norm usually helps."
             )

@@ -1,4 +1,4 @@
-"""Runs that go in step: one, or the seeds of a population."""
+"""Runs that advance in lockstep: a single one, or the seeds of a population."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class RunGroup:
-    """What a loop sees of its runs. In a population, one that fails is named and left behind; the others go on."""
+    """The runs of one training loop. In a population, a failed run is logged and dropped; the others continue."""
 
     def __init__(
         self, runs: Sequence[Run], until: int | None = None, show: Callable[[int], None] = lambda step: None
     ) -> None:
-        """They go on to `until`, or to their end; `show` is called with the step after each report."""
+        """Group runs that train up to step `until`, None for their end; call `show(step)` after each report."""
         self.runs, self.until, self.show = list(runs), until, show
         self.failures: dict[int, TrainingError] = {}
         first = self.runs[0]
@@ -28,47 +28,47 @@ class RunGroup:
 
     @property
     def step(self) -> int:
-        """Steps taken by each run."""
+        """Return the environment steps taken by each run."""
         return next(run.step for n, run in enumerate(self.runs) if n not in self.failures)
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal asks to report soon and be stopped."""
+        """Return whether a signal was received, so that the loop should report soon and stop."""
         return any(run.interrupted for run in self.runs)
 
     def steps(self, by: int) -> Iterator[int]:
-        """The number of steps after each of the iterations to come, `by` apart."""
-        under_way = {n: run.steps(by) for n, run in enumerate(self.runs)}
+        """Yield the number of environment steps that each coming iteration ends at, `by` apart."""
+        iterators = {n: run.steps(by) for n, run in enumerate(self.runs)}
         while True:
-            reached = [self._kept(n, partial(next, steps, None)) for n, steps in under_way.items()]
-            wanted = [step for step in reached if step is not None]
-            if not wanted or (self.until is not None and wanted[0] > self.until):
+            reached = [self._dropping_failures(n, partial(next, steps, None)) for n, steps in iterators.items()]
+            next_steps = [step for step in reached if step is not None]
+            if not next_steps or (self.until is not None and next_steps[0] > self.until):
                 return
-            yield wanted[0]
+            yield next_steps[0]
 
     def pause(self, step: int) -> None:
-        """Stop all runs at `step`, amid what would have become one report."""
+        """Stop all runs at `step`, between two reports."""
         for n, run in enumerate(self.runs):
             if n not in self.failures:
                 run.pause(step)
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
-        """Each run's own metrics and episodes up to `step`."""
+        """Report the metrics and episodes up to `step`, one item per run."""
         save = save_is_due([run for n, run in enumerate(self.runs) if n not in self.failures])
         for n, (run, row, ended) in enumerate(zip(self.runs, metrics, episodes, strict=True)):
-            self._kept(n, partial(run.report, step, row, ended, save))
+            self._dropping_failures(n, partial(run.report, step, row, ended, save))
         self.show(step)
 
-    def _kept(self, n: int, action: Callable[[], T]) -> T | None:
-        """What an action of run n gives. A run that fails is stopped; the error of the last one is raised."""
+    def _dropping_failures(self, n: int, action: Callable[[], T]) -> T | None:
+        """Return the result of an action of run n, or None if it failed. Raise the error if no run is left."""
         if n in self.failures:
             return None
         try:
             return action()
         except TrainingError as error:
             self.failures[n] = error
-            self.runs[n].break_off()
+            self.runs[n].stop_at_last_checkpoint()
             if len(self.failures) == len(self.runs):
                 raise
-            logger.error("%s: %s The other seeds go on.", self.runs[n].folder.path.name, error)
+            logger.error("%s: %s The other seeds continue.", self.runs[n].folder.path.name, error)
             return None

@@ -1,4 +1,4 @@
-"""How a run is watched and kept, and how it ended."""
+"""Settings of a run (evaluation, compilation, logging) and its result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,27 +10,30 @@ from minerva.config import checked
 from minerva.errors import ConfigError
 
 Callback = Callable[[int, Mapping[str, float], Any], bool | None]
-"""Called after each report with (step, metrics, trainer); returning True ends the run."""
+"""Function called after each report with (step, metrics, trainer); returning True stops the run."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a run is watched and kept; nothing here changes what is learned, but for `compile` in the last digits."""
+    """Settings of evaluation, compilation and logging.
+
+    None of them changes what is learned, except for the last digits with `compile`.
+    """
 
     eval_every: int | None = None
-    """Steps between evaluations; None: 20 evaluations a run."""
+    """Environment steps between evaluations; None: 20 evaluations per run."""
     eval_episodes: int = 15
     """Episodes per evaluation."""
     compile: CompileMode = "auto"
-    """Compile the update where it pays, or never."""
+    """Compile the update with torch.compile where that is faster ("auto"), or never ("off")."""
     matmul: MatmulPrecision = "highest"
-    """Products of float32 matrices on a GPU: "highest" in float32, "high" in TF32, faster and with 10-bit factors."""
+    """Precision of float32 matrix products on a GPU: "highest" (float32) or "high" (TF32: faster, 10-bit mantissas)."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
     quiet: bool = False
     """Print nothing."""
     callbacks: Sequence[Callback] = field(default=(), repr=False)
-    """Called after every report."""
+    """Functions called after every report."""
 
     def __post_init__(self) -> None:
         for name in ("eval_every", "eval_episodes"):
@@ -43,7 +46,10 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """Outcome of a run: its folder and last step, and the mean evaluation returns.
+
+    `random` is that of a random policy, `before` and `after` of the first and last evaluation, `best` of the best.
+    """
 
     folder: Path
     finished: bool

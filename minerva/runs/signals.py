@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, write a checkpoint, say how to go on."""
+"""Ctrl-C and SIGTERM: finish the step, write a checkpoint, stop."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 SECONDS_TO_FINISH_STEP = 5.0
-"""Seconds a step may take to finish after a signal: then it is broken off, and the last checkpoint is what is left."""
+"""Seconds that a step may take to finish after a signal; then it is aborted, and the last checkpoint remains."""
 
 
 class StopSignals:
@@ -35,7 +35,7 @@ class StopSignals:
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
-            self._timer.join()  # it may be sending its signal just now
+            self._timer.join()  # it may be sending its signal at this moment
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -68,7 +68,7 @@ def ignored_signals() -> Iterator[None]:
 
 @contextmanager
 def raised_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on Ctrl-C and SIGTERM in a `with` block, so that what is half done is cleared away."""
+    """Raise KeyboardInterrupt on Ctrl-C and SIGTERM in a `with` block, so that partial output is cleaned up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What is worth a look while a run goes on: its returns, and gauges that tell whether its updates are healthy."""
+"""Status of a running run: its returns, and gauges that show whether its updates are healthy."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from minerva.metrics import Metric
 
 @dataclass(frozen=True)
 class GaugeValue:
-    """What a gauge shows."""
+    """Current value of a metric shown in the terminal, and whether it is in its healthy range."""
 
     label: str
     value: float
@@ -18,30 +18,30 @@ class GaugeValue:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One run at one moment."""
+    """Status of one run at one moment."""
 
     label: str
     train: float | None
-    """Mean return of the episodes that ended last."""
+    """Mean return of the training episodes that ended last."""
     evaluations: Sequence[float]
     """Mean return of every evaluation so far."""
     readings: Sequence[GaugeValue]
     warnings: Sequence[str]
-    """Names of what is wrong; the messages themselves are printed when it is found."""
+    """Names of the active warnings; each message is printed once, when its warning first occurs."""
 
     @property
     def evaluated(self) -> float | None:
-        """The last evaluation."""
+        """Return the mean return of the last evaluation, or None."""
         return self.evaluations[-1] if self.evaluations else None
 
     @property
     def best(self) -> float | None:
-        """The best one."""
+        """Return the mean return of the best evaluation, or None."""
         return max(self.evaluations, default=None)
 
 
 def gauge_values(metrics: Iterable[Metric], reports: Iterable[Mapping[str, float]]) -> list[GaugeValue]:
-    """Return the mean over the reports of each metric that has a label; one that no report holds is left out."""
+    """Return the mean over the reports of each labelled metric; metrics that no report contains are left out."""
     reports, readings = list(reports), []
     for metric in metrics:
         values = [report.get(metric.name, math.nan) for report in reports]

@@ -1,7 +1,8 @@
-"""A run's checkpoints: the last and the one before it, the best, and the replay's rows, each written once.
+"""A run's checkpoints: the last, the previous and the best, and the replay's rows, each row written once.
 
-Saving writes the rows that are new since the last time as one more file, then the checkpoint that names all files its
-window needs, and removes what neither it nor the one before it needs. So at every moment there is a whole checkpoint.
+Saving writes the rows that are new since the last checkpoint as one more file (a segment), then the checkpoint that
+lists all segments of the replay's window, and removes segments that neither it nor the previous checkpoint needs. So
+there is a complete checkpoint at every moment.
 """
 
 import contextlib
@@ -21,46 +22,46 @@ SEGMENTS = "replay_segments"
 
 
 class ReplayRows(Protocol):
-    """A replay as the store sees it: numbered rows, of which the newest `steps` are kept."""
+    """A replay as the store sees it: consecutively numbered rows, of which it holds the newest `steps`."""
 
     steps: int
     written: int
 
     def since(self, first: int) -> Tree:
-        """Return the rows from number `first` on, as tensors by dtype."""
+        """Return the rows from index `first` on, as tensors by dtype."""
 
     def put(self, first: int, rows: Tree) -> None:
-        """Take back rows that `since` gave."""
+        """Write rows returned by `since(first)` back."""
 
     def hold(self, rows: Tree) -> None:
-        """Hold these rows and no others."""
+        """Replace the contents of the replay by these rows."""
 
 
 class Segment(NamedTuple):
-    """A file with the rows from number `first` to before `end`."""
+    """A file with the rows of indices [first, end), and its digest."""
 
     first: int
     end: int
     digest: str
 
 
-class Found(NamedTuple):
-    """A checkpoint read back: where from, what, and the replay's rows by the number of their first."""
+class LoadedCheckpoint(NamedTuple):
+    """A checkpoint read from disk, with its path and the replay's rows, each part with the index of its first row."""
 
     path: Path
     checkpoint: Checkpoint
     rows: list[tuple[int, Tree]]
     segments: list[Segment]
-    """The files of these rows; none if the rows before them could not be read, for then they are numbered anew."""
+    """Files of these rows; empty if earlier rows could not be read, because the rows are then renumbered."""
 
     @property
-    def lost(self) -> bool:
-        """Whether rows that came before these could not be read."""
+    def rows_lost(self) -> bool:
+        """Return whether rows before these could not be read."""
         return bool(self.rows) and not self.segments
 
 
 class CheckpointStore:
-    """Saves and finds the checkpoints in a run's folder."""
+    """Storage of the checkpoints in a run's folder."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -68,9 +69,9 @@ class CheckpointStore:
         self._last_is_good = True
 
     def save(self, checkpoint: Checkpoint, rows: ReplayRows | None = None, best: bool = False) -> None:
-        """Make this the last checkpoint, and the last one the previous. If it is the `best`, that comes first.
+        """Save a checkpoint as the last one and keep the former last as the previous. `best`: save it as best first.
 
-        A kill in between leaves a run that evaluates again, and finds again that it is the best.
+        A run killed in between evaluates again when it is resumed, and finds the same best again.
         """
         _refuse_non_finite(checkpoint)
         segments = self._with_new_rows(rows) if rows is not None else []
@@ -84,26 +85,26 @@ class CheckpointStore:
             files.remove(path)
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Return whether there is a checkpoint to resume from."""
         return self.folder.last.exists() or self.folder.previous.exists()
 
     def steps(self) -> set[int]:
-        """At which there is a checkpoint to go on from."""
+        """Return the steps of the checkpoints that the run can be resumed from."""
         found: set[int] = set()
         for path in (self.folder.last, self.folder.previous):
             with contextlib.suppress(CheckpointError, KeyError, TypeError):
                 found.add(load_checkpoint(path).state["step"])
         return found
 
-    def newest(self, step: int | None = None) -> Found:
-        """The last checkpoint, or if that is damaged the one before it, or what is left of them.
+    def newest(self, step: int | None = None) -> LoadedCheckpoint:
+        """Load the last checkpoint, or the previous one if that is damaged, or what can be read of either.
 
-        With `step`, that of the two which is of this step.
+        With `step`, load whichever of the two is of this step.
         """
-        for path in self.folder.last.parent.glob(".*.tmp"):  # of a process that was killed
+        for path in self.folder.last.parent.glob(".*.tmp"):  # left by a process that was killed
             files.remove(path)
         errors: list[CheckpointError] = []
-        for whole in (True, False):  # rows are written once: if both need those that are damaged, go on without them
+        for whole in (True, False):  # both may need the same damaged rows: then resume without those
             for path in (self.folder.last, self.folder.previous):
                 try:
                     found = self._read(path, whole)
@@ -113,14 +114,14 @@ class CheckpointStore:
                 if step not in (None, found.checkpoint.state.get("step")):
                     continue
                 if errors:
-                    other = path if whole else f"what is left of {path}"
-                    logger.warning("%s Going on from %s instead.", errors[0], other)
+                    other = path if whole else f"the readable part of {path}"
+                    logger.warning("%s Resuming from %s instead.", errors[0], other)
                 self._segments, self._last_is_good = found.segments, path == self.folder.last
                 return found
         raise errors[0] if errors else CheckpointError(f"{self.folder.path} has no checkpoint of step {step}.")
 
-    def _read(self, path: Path, whole: bool) -> Found:
-        """A checkpoint with all its rows; or, if not `whole`, with those after the last segment that is damaged."""
+    def _read(self, path: Path, whole: bool) -> LoadedCheckpoint:
+        """Read a checkpoint with all its rows; or, if not `whole`, with those after the last damaged segment."""
         checkpoint, _ = read_checkpoint(path)
         try:
             segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
@@ -134,20 +135,20 @@ class CheckpointStore:
                 if whole or segment is segments[-1]:
                     raise
                 rows = []
-        return Found(path, checkpoint, rows, segments if whole else [])
+        return LoadedCheckpoint(path, checkpoint, rows, segments if whole else [])
 
     def _read_rows(self, segment: Segment, path: Path) -> Tree:
-        """A segment's rows. Its name is made from numbers: nothing in a checkpoint can lead out of the folder."""
+        """Read a segment's rows. Its name is made of numbers, so no checkpoint can point outside the folder."""
         (_, state), digest = read_checkpoint(self._path(segment))
         if digest != segment.digest or not isinstance(state.get("rows"), dict):
             raise CheckpointError(
-                f"{self._path(segment)} is not what {path.name} was saved with: it was changed since."
+                f"{self._path(segment)} does not match {path.name}: it was changed since the checkpoint was saved."
             )
         rows: Tree = state["rows"]
         return rows
 
     def _with_new_rows(self, rows: ReplayRows) -> list[Segment]:
-        """The segments that hold the replay's window; what none of them holds yet is written."""
+        """Write the rows that no segment holds yet, and return the segments of the replay's window."""
         oldest = max(rows.written - rows.steps, 0)
         known = [segment for segment in self._segments if segment.end > oldest]
         first = max(known[-1].end if known else 0, oldest)
@@ -165,6 +166,6 @@ def _refuse_non_finite(checkpoint: Checkpoint) -> None:
     bad = non_finite(checkpoint.state)
     if bad:
         raise TrainingError(
-            f"{bad} of the agent is not finite any more: it is not saved, and the checkpoint before it is kept. "
-            "A lower learning rate or a tighter max_grad_norm usually helps."
+            f"{bad} of the agent is not finite any more: no checkpoint is saved, and the previous one is kept. "
+            "A lower learning rate or max_grad_norm usually helps."
         )

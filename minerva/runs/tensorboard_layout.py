@@ -1,11 +1,11 @@
-"""How TensorBoard's tab "custom scalars" arranges a run: whether it learns first, then why it might not."""
+"""Layout of TensorBoard's tab "custom scalars": first whether a run learns, then why it might not."""
 
 from collections.abc import Iterable
 
 from minerva.metrics import Metric
 
 Charts = dict[str, list[str]]
-"""Metrics in one chart, by its title."""
+"""Names of the metrics in each chart, by the chart's title."""
 
 LEARNING: Charts = {
     "return": ["train/episode_return", "eval/return_mean"],
@@ -16,7 +16,7 @@ SPEED: Charts = {"environment steps per second": ["charts/SPS"]}
 
 
 def layout(metrics: Iterable[Metric]) -> dict[str, Charts]:
-    """Return the charts of a run with these metrics by category, in the order in which they are shown."""
+    """Return the charts of a run with these metrics, by category in display order."""
     health: Charts = {}
     losses: Charts = {}
     for metric in metrics:
@@ -27,7 +27,7 @@ def layout(metrics: Iterable[Metric]) -> dict[str, Charts]:
 
 
 def custom_scalars(metrics: Iterable[Metric]) -> dict[str, dict[str, list[object]]]:
-    """Return the layout as TensorBoard takes it: each chart's metrics as patterns of names."""
+    """Return the layout in TensorBoard's format: each chart's metrics as regular expressions of their names."""
     return {
         category: {title: ["Multiline", [f"^{name}$" for name in names]] for title, names in charts.items()}
         for category, charts in layout(metrics).items()

@@ -1,4 +1,4 @@
-"""Show runs in a terminal: a picture that is redrawn in place, or plain lines where the output is no terminal.
+"""Show runs in a terminal: a display that is redrawn in place, or plain lines if the output is not a terminal.
 
 A single run, the seeds of a population and the tasks of a benchmark share the rows, the line and the view below.
 """
@@ -23,20 +23,20 @@ from minerva.runs.status import RunStatus
 
 LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 SPARKLINE_LENGTH = 24
-"""Evaluations in a sparkline at most."""
+"""Largest number of evaluations in a sparkline."""
 LABEL_WIDTH = 10
-"""Columns of the names to the left of a single run's numbers."""
+"""Width in columns of the labels to the left of a single run's numbers."""
 NARROW = 50
-"""Columns below which those names are left out."""
+"""Terminal width in columns below which those labels are left out."""
 SECONDS_BETWEEN_DRAWINGS = 0.25
 ALL = sys.maxsize
 
 Row = Mapping[str, Text]
-"""Cells of a table's row by the heading of their column."""
+"""Cells of a table's row, by column heading."""
 
 
 class Progress(NamedTuple):
-    """Steps done and steps per second of each of the runs that one process trains, and the status of each."""
+    """Steps, speed and status of the runs that one process trains in lockstep; `step` and `speed` are per run."""
 
     step: int
     total: int
@@ -44,7 +44,7 @@ class Progress(NamedTuple):
     runs: Sequence[RunStatus]
 
     def items(self) -> dict[str, str]:
-        """Return the parts of a line or row by what they say, the most important first."""
+        """Return the parts of a line or row by name, the most important first."""
         items = {
             "done": f"{100 * self.step // self.total:3d} %",
             "left": duration((self.total - self.step) / self.speed if self.speed > 0 else math.inf),
@@ -68,14 +68,14 @@ class Progress(NamedTuple):
 
 
 class TerminalView(ExitStack):
-    """Redraw a picture in place where there is a terminal; elsewhere print plain lines now and then.
+    """A display that is redrawn in place in a terminal; elsewhere it prints plain lines at intervals.
 
-    In a `with` block messages of the log appear above the picture. It is gone at the block's end.
+    In its `with` block, log messages appear above the display, which disappears at the end of the block.
     """
 
     seconds_between_lines = 10.0
     drawing_time_share = 0.005
-    """Share of the time that making and drawing pictures may take."""
+    """Largest share of the run time spent on drawing."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         super().__init__()
@@ -85,13 +85,13 @@ class TerminalView(ExitStack):
 
     @property
     def in_place(self) -> bool:
-        """Whether there is a terminal in which a picture can be redrawn."""
+        """Return whether the output is a terminal in which the display can be redrawn."""
         return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
 
     def refresh(
         self, draw: Callable[[], RenderableType], lines: Callable[[], Iterable[str]], final: bool = False
     ) -> None:
-        """Redraw the picture or print the lines, if it is time to. `final`: redraw it in any case."""
+        """Redraw the display or print the lines, if an update is due. `final`: redraw in any case."""
         now = time.monotonic()
         if self._live is not None:
             if now >= self._draw_next or final:
@@ -104,7 +104,7 @@ class TerminalView(ExitStack):
                 self.say(line)
 
     def say(self, line: str) -> None:
-        """Print a line as it is written."""
+        """Print a line verbatim."""
         self.console.print(line, markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
@@ -115,12 +115,12 @@ class TerminalView(ExitStack):
             for handler in logging.getLogger().handlers:
                 if isinstance(handler, RichHandler) and handler.console.is_terminal:
                     self.callback(setattr, handler, "console", handler.console)
-                    handler.console = self.console  # whose messages appear above the picture
+                    handler.console = self.console  # so that messages appear above the display
         return self
 
 
 class ProgressView(TerminalView):
-    """Show the steps done, steps per second, time left and status of one run, or of several with common steps."""
+    """A display of steps, steps per second, time left and status of one run, or of several runs in lockstep."""
 
     def __init__(self, console: Console, total: int, done: int, quiet: bool = False) -> None:
         super().__init__(console, quiet)
@@ -133,7 +133,7 @@ class ProgressView(TerminalView):
         return (step - self._first) / max(time.monotonic() - self._started, 1e-9)
 
     def show(self, step: int, statuses: Callable[[], Sequence[RunStatus]]) -> None:
-        """Show the runs at `step`, if it is time to; only then is `statuses` called."""
+        """Show the runs at `step`, if an update is due; only then is `statuses` called."""
 
         def progress() -> Progress:
             return Progress(step, self.total, self.steps_per_second(step), statuses())
@@ -144,7 +144,7 @@ class ProgressView(TerminalView):
 
 
 def draw_progress(progress: Progress, options: ConsoleOptions) -> RenderableType:
-    """Draw steps and speed, then one run in a few lines, or a row for each of several."""
+    """Draw steps and speed, then a single run in a few lines, or several runs in a row each."""
     bar, runs = _progress_bar(progress, options), progress.runs
     if len(runs) == 1:
         return Group(bar, _run_details(runs[0], options))
@@ -153,9 +153,10 @@ def draw_progress(progress: Progress, options: ConsoleOptions) -> RenderableType
 
 
 def draw_rows(rows: Sequence[Row], options: ConsoleOptions, height: int = ALL, wrap: str = "") -> RenderableType:
-    """Draw a table of the first `height` rows, with as many of its columns as there is room for.
+    """Draw a table of the first `height` rows, with as many columns as fit the width.
 
-    The column `wrap`, and a first one wider than half the terminal, are broken between words; others are left out.
+    The column `wrap`, and a first column wider than half the terminal, are wrapped between words; other columns that do
+    not fit are left out.
     """
     shown = rows[: max(height, 1)]
     names = dict.fromkeys(name for row in shown for name in row)
@@ -173,7 +174,7 @@ def draw_rows(rows: Sequence[Row], options: ConsoleOptions, height: int = ALL, w
 
 
 def _fitting(columns: Mapping[str, Sequence[Text]], room: int, wrap: str) -> dict[str, bool]:
-    """Return whether to wrap each column that there is room for; the first and `wrap` are given room before others."""
+    """Return whether to wrap each column that fits; the first column and `wrap` get their room before the others."""
     wraps: dict[str, bool] = {}
     first, left = next(iter(columns), ""), room + 2
     for name in sorted(columns, key=lambda name: name not in (first, wrap)):
@@ -187,7 +188,7 @@ def _fitting(columns: Mapping[str, Sequence[Text]], room: int, wrap: str) -> dic
 
 
 def duration(seconds: float) -> str:
-    """Return a time as on a clock: 0:05, 12:34, 1:02:03."""
+    """Format seconds as a duration: 0:05, 12:34, 1:02:03."""
     if not math.isfinite(seconds):
         return "-:--"
     minutes, rest = divmod(round(seconds), 60)
@@ -196,7 +197,7 @@ def duration(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float], length: int = SPARKLINE_LENGTH, levels: str = LEVELS) -> str:
-    """Return the last finite values as a line of bars, from the lowest bar to the highest."""
+    """Return the last finite values as a line of bars, scaled from the lowest value to the highest."""
     shown = [value for value in values if math.isfinite(value)][-length:]
     if len(shown) < 2:
         return ""
@@ -206,12 +207,12 @@ def sparkline(values: Sequence[float], length: int = SPARKLINE_LENGTH, levels: s
 
 
 def one_decimal(value: float | None) -> str:
-    """Return a mean return as text, or a dash."""
+    """Format a mean return with one decimal, or as a dash for None."""
     return "-" if value is None else f"{value:,.1f}"
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits, or all of its integer part."""
+    """Format a number with three significant digits, or with all digits of its integer part."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -250,7 +251,7 @@ def _run_details(run: RunStatus, options: ConsoleOptions) -> Table:
 
 
 def _status_row(run: RunStatus, options: ConsoleOptions) -> Row:
-    """Return one of several runs as a row; an exclamation mark stands for its warnings."""
+    """Return the row of one of several runs; an exclamation mark stands for its warnings."""
     row = {
         "": Text.assemble(run.label, (" !" if run.warnings else "", "bold yellow")),
         "evaluated": _right(one_decimal(run.evaluated)),
@@ -264,7 +265,7 @@ def _status_row(run: RunStatus, options: ConsoleOptions) -> Row:
 
 
 def _packed(items: Sequence[Text], width: int) -> list[Text]:
-    """Return the items side by side in as many lines as they need, none broken in two."""
+    """Return the items side by side in as many lines as needed, without breaking an item."""
     lines: list[Text] = []
     for item in items:
         if lines and lines[-1].cell_len + 3 + item.cell_len <= width:

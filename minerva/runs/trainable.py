@@ -1,4 +1,4 @@
-"""What a run needs of a trainer."""
+"""Protocol of the trainers that a run can drive."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -13,46 +13,46 @@ from minerva.runs.store import ReplayRows
 
 
 class Trainable(Protocol):
-    """What a run needs of a trainer."""
+    """Interface that a run needs of a trainer."""
 
     @property
     def algo(self) -> str:
-        """The algorithm's name."""
+        """Return the algorithm's name."""
 
     @property
     def resumes_exactly(self) -> bool:
-        """Whether its simulators can be saved in mid-episode."""
+        """Return whether its simulators can be saved in mid-episode."""
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """What the algorithm's updates report."""
+        """Return the metrics that the algorithm's updates report."""
 
     def describe(self) -> dict[str, Any]:
-        """Algorithm, environment, seed, device and hyperparameters, as plain values."""
+        """Return algorithm, environment, seed, device and hyperparameters, as plain values."""
 
     def specs(self) -> dict[str, Any]:
-        """Return what is observed and how it is acted on, so that the policy can be rebuilt without the environment."""
+        """Return the observation and action specs, so that the policy can be rebuilt without the environment."""
 
     def make_evaluator(self, episodes: int) -> Evaluator:
-        """Environments for evaluation."""
+        """Return an evaluator that plays this many episodes per evaluation."""
 
     def greedy(self, obs: Tensor) -> Tensor:
-        """The deterministic policy."""
+        """Return the deterministic actions of the policy."""
 
     def state_dict(self) -> Tree:
-        """Everything training needs to go on."""
+        """Return the full training state, from which training can be resumed."""
 
     def load_state_dict(self, state: Tree) -> str:
-        """Take over a state made by `state_dict`; why the environments could not be restored, or nothing."""
+        """Load a state made by `state_dict`; return why the environments could not be restored, or an empty string."""
 
     def start(self, step: int) -> None:
-        """Begin new episodes everywhere, at the start of a run or where they could not be restored."""
+        """Begin new episodes in all environments, at the start of a run or if they could not be restored."""
 
     @property
     def rows(self) -> ReplayRows | None:
-        """A replay, whose rows are saved apart from the state."""
+        """Return the replay, whose rows are saved apart from the state, or None."""
 
     def status(
         self, train: float | None, evaluations: list[float], reports: Iterable[Mapping[str, float]]
     ) -> RunStatus:
-        """How its run stands."""
+        """Return the status of its run, from the mean training return, the evaluations and the latest reports."""

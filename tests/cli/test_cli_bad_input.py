@@ -93,20 +93,24 @@ REFUSED = [
     Refused("train ppo --preset Pendulum", ("Pendulum is not a preset of ppo", "Did you mean Pendulum-v1")),
     # folders
     Refused("train ppo --run-dir {run}", ("another config (eval_episodes: 2 -> 15; ", "give another folder")),
-    Refused("train ppo --run-dir {foreign}", ("holds other files and no run", "give an empty or new folder")),
+    Refused("train ppo --run-dir {foreign}", ("contains other files and no run", "give an empty or new folder")),
     Refused("train ppo --run-dir {text}", ("is a file", "give an empty or new folder")),
     Refused("train ppo --out-dir {text}", ("cannot be written to", "Give another --out-dir")),
     Refused("train ppo --resume {missing}", ("{missing}/config.yaml does not exist", "give the folder of a run")),
     Refused("train ppo --resume {foreign}", ("{foreign}/config.yaml does not exist", "give the folder of a run")),
-    Refused("train ppo --resume {no_checkpoint}", ("no checkpoint to go on from", "start it again with --run-dir")),
+    Refused(
+        "train ppo --resume {no_checkpoint}", ("no checkpoint to resume from", "start the run again with --run-dir")
+    ),
     Refused("train mpo --resume {run}", ("is the config of ppo, not of mpo", "use minerva train ppo")),
     Refused("train ppo --resume {run} --gamma 0.5", ("hyperparameters.gamma: ", "-> 0.5", "the same config")),
-    Refused("train ppo --seeds 0:2 --actors 2", ("Actors belong to one learner", "without --actors")),
-    Refused("train ppo --resume", ("--resume names no run", "give its folder")),
+    Refused("train ppo --seeds 0:2 --actors 2", ("--actors serves a single learner", "without --actors")),
+    Refused("train ppo --resume", ("--resume needs a run", "give its folder")),
     Refused("train --resume {run} {missing}", ("{missing}/config.yaml does not exist", "give the folder of a run")),
-    Refused("train --resume {run} {no_checkpoint}", ("{no_checkpoint} holds no checkpoint to go on from",)),
+    Refused("train --resume {run} {no_checkpoint}", ("{no_checkpoint} has no checkpoint to resume from",)),
     Refused("train --resume {run} {run}", ("two of them would be the same run",)),
-    Refused("train --resume {run} --seeds 0:2", ("runs as they were begun", "leave out --seeds and --vary")),
+    Refused(
+        "train --resume {run} --seeds 0:2", ("saved seeds and settings of the runs", "leave out --seeds and --vary")
+    ),
     # config files
     Refused("train ppo --config {missing}", ("{missing} does not exist", "or a config.yaml")),
     Refused("train ppo --config {text}", ("{text} is not the config of a run", "that Minerva wrote")),
@@ -117,10 +121,10 @@ REFUSED = [
     Refused("train ppo --config {unknown_option}", ("sed is not a setting", "Did you mean seed")),
     Refused("train ppo --config {text_for_number}", ("gamma is 'high': it must be a number",)),
     Refused("train ppo --config {text_for_seed}", ("seed is 'one': it must be a whole number",)),
-    Refused("train ppo --config {no_hyperparameters}", ("hyperparameters is 3", "names with values")),
+    Refused("train ppo --config {no_hyperparameters}", ("hyperparameters is 3", "mapping of names to values")),
     # videos
-    Refused("video {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
-    Refused("video {run} --best --last", ("--best and --last name two checkpoints", "give one")),
+    Refused("video {missing}", ("{missing} contains no run", "give a run's folder or a checkpoint file")),
+    Refused("video {run} --best --last", ("--best and --last exclude each other", "give one")),
     Refused("video {run} --episodes 0", ("episodes is 0: it must be at least 1",)),
     Refused("video {run} --episodes 1000", ("1000 episodes of Pendulum-v1", "fewer --episodes")),
     Refused("video {run} --width 100000", ("width is 100000: it must be between 64 and 1920",)),
@@ -129,14 +133,16 @@ REFUSED = [
     Refused("video {run} --env HalfCheetah-v5 --seed -1", ("seed is -1: it must be 0 or more",)),
     Refused("video {run} --env MountainCarContinuous-v0", ("has other observations or actions", "like the one")),
     # exports
-    Refused("export {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
+    Refused("export {missing}", ("{missing} contains no run", "give a run's folder or a checkpoint file")),
     Refused("export {run} --episodes 0", ("episodes is 0: it must be at least 1",)),
-    Refused("export {run} --out {foreign}", ("holds other files and no export", "give an empty or new folder")),
+    Refused("export {run} --out {foreign}", ("contains other files and no export", "give an empty or new folder")),
     Refused("export {run} --out {text}", ("{text} is a file", "give a new folder")),
-    Refused("export {run} --best --last", ("--best and --last name two checkpoints", "give one")),
+    Refused("export {run} --best --last", ("--best and --last exclude each other", "give one")),
     Refused("export {truncated} --out new", ("{truncated} is cut off", "give a checkpoint from a run's folder")),
     # checkpoints
-    Refused("train ppo --init-from {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
+    Refused(
+        "train ppo --init-from {missing}", ("{missing} contains no run", "give a run's folder or a checkpoint file")
+    ),
     Refused("train ppo --init-from {truncated}", ("{truncated} is cut off", "give a checkpoint from a run's folder")),
     Refused(f"train ppo --init-from {{other_algorithm}} {LIKE_THE_RUN}", ("made with algo mpo", "same algorithm")),
     Refused(
@@ -144,13 +150,13 @@ REFUSED = [
     ),
     Refused("train ppo --init-from {run}", ("policy_layer_sizes: [8] -> [64, 64]", "settings that it was made with")),
     Refused("evaluate", ("Missing from minerva evaluate",)),
-    Refused("evaluate {missing}", ("{missing} holds no run", "give a run's folder or a checkpoint file")),
-    Refused("evaluate {foreign}", ("{foreign} holds no run", "give a run's folder or a checkpoint file")),
+    Refused("evaluate {missing}", ("{missing} contains no run", "give a run's folder or a checkpoint file")),
+    Refused("evaluate {foreign}", ("{foreign} contains no run", "give a run's folder or a checkpoint file")),
     Refused("evaluate {truncated}", ("{truncated} is cut off", "give a checkpoint from a run's folder")),
     Refused("evaluate {empty}", ("{empty} is cut off", "give a checkpoint from a run's folder")),
     Refused("evaluate {damaged}", ("{damaged} is damaged", "Use the run's other checkpoint")),
-    Refused("evaluate {pickled}", ("{pickled} is cut off, or no checkpoint at all", "give a checkpoint")),
-    Refused("evaluate {torch_file}", ("{torch_file} is cut off, or no checkpoint at all", "give a checkpoint")),
+    Refused("evaluate {pickled}", ("{pickled} is cut off, or not a checkpoint", "give a checkpoint")),
+    Refused("evaluate {torch_file}", ("{torch_file} is cut off, or not a checkpoint", "give a checkpoint")),
     Refused("evaluate {safetensors}", ("{safetensors} was not written by Minerva", "give a checkpoint")),
     Refused("evaluate {newer}", ("{newer} has checkpoint format 99", "update Minerva")),
     Refused("evaluate {run} --episodes 0", ("episodes is 0: it must be at least 1",)),

@@ -168,7 +168,7 @@ def test_evaluate_finds_again_what_the_run_recorded(
     out = capsys.readouterr().out
     assert f"{which} policy of {finished_run.folder}" in out
     assert f"mean {recorded:,.1f} " in out
-    assert re.search(r"IQM -[\d,.]+  95 % interval \[-[\d,.]+, -[\d,.]+\]", out)
+    assert re.search(r"IQM -[\d,.]+  95 % confidence interval \[-[\d,.]+, -[\d,.]+\]", out)
 
 
 def test_presets_lists_every_preset_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,7 +166,7 @@ def test_resuming_takes_the_runs_own_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("before", "now"), [("envpool", "gymnasium"), ("gymnasium", "envpool")])
 def test_going_on_with_another_engine_is_refused(tmp_path: Path, before: str, now: Any) -> None:
     interrupted(tmp_path, before)
-    with pytest.raises(RunError, match=f"a run on the engine {before}, .* {now}: go on with --engine {before}"):
+    with pytest.raises(RunError, match=f"a run on the engine {before}, .* {now}: resume it with --engine {before}"):
         PPOTrainer("Pendulum-v1", engine=now, **TINY).train(tiny_runs.STEPS, tmp_path, **tiny_runs.SETTINGS)
 
 

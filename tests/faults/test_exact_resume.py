@@ -11,7 +11,7 @@ import pytest
 from fault_tasks import TASKS, differing, outcome
 
 from minerva.envs.engine import Engine
-from minerva.runs.store import CheckpointStore, Found
+from minerva.runs.store import CheckpointStore, LoadedCheckpoint
 from minerva.trainers.registry import trainer_class
 
 
@@ -119,7 +119,7 @@ def test_every_part_of_the_state_counts(
     fresh.start(0)
     newest = CheckpointStore.newest
 
-    def incomplete(self: CheckpointStore, step: int | None = None) -> Found:
+    def incomplete(self: CheckpointStore, step: int | None = None) -> LoadedCheckpoint:
         found = newest(self, step)
         mine, other = found.checkpoint.state, {"trainer": fresh.state_dict(), "generators": 0}
         if part == "rows":

@@ -15,7 +15,7 @@ from minerva import PPOConfig
 from minerva.compute.ranks import SINGLE
 from minerva.compute.tree import leaves
 from minerva.errors import ConfigError
-from minerva.runs.checkpoint import Checkpoint, load_checkpoint, refuse_other_form
+from minerva.runs.checkpoint import Checkpoint, check_structure, load_checkpoint
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -103,7 +103,7 @@ def state_of(folder: Path) -> Checkpoint:
 @pytest.mark.parametrize("algo", TRAINERS)
 def test_a_run_that_was_stopped_goes_on_bit_for_bit_in_all_processes(algo: str, runs: Path) -> None:
     whole, parts = (state_of(runs / algo / name).state["trainer"] for name in ("whole", "parts"))
-    refuse_other_form(whole["agent"], parts["agent"])
+    check_structure(whole["agent"], parts["agent"])
     assert all(map(torch.equal, leaves(whole["agent"]), leaves(parts["agent"])))
     assert torch.equal(whole["envs"]["obs"], parts["envs"]["obs"])  # of the environments of both processes
     assert len(whole["envs"]["simulators"]) == TRAINERS[algo][2]["num_envs"]

@@ -10,7 +10,7 @@ from collecting import rows_of
 from torch.testing import assert_close
 
 from minerva.errors import ConfigError
-from minerva.lab.cluster.actors import local_blocks, make_block
+from minerva.lab.cluster.actors import local_collector, make_worker
 from minerva.loop.remote import ROUND, LocalWorker, RemoteCollector
 
 
@@ -19,13 +19,13 @@ class Mortal(LocalWorker):
 
     def __init__(self, algo: str, dies_at: int) -> None:
         self.made_of = (algo, config_of(algo), ENV, SETTINGS[algo]["num_envs"] // BLOCKS, "gymnasium")
-        super().__init__(make_block(*self.made_of))
+        super().__init__(make_worker(*self.made_of))
         self.left = dies_at
 
     def result(self, begun: Any) -> Any:
         self.left -= 1
         if self.left == 0:
-            self.block = make_block(*self.made_of)
+            self.block = make_worker(*self.made_of)
         return super().result(begun)
 
 
@@ -44,7 +44,7 @@ def test_a_worker_that_is_replaced_leaves_no_trace(algo: str, in_blocks: InBlock
 
 @pytest.mark.parametrize("algo", SETTINGS)
 def test_a_run_with_blocks_goes_on_bit_for_bit(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
-    blocks = [local_blocks(algo, config_of(algo), ENV, BLOCKS) for _ in range(2)]
+    blocks = [local_collector(algo, config_of(algo), ENV, BLOCKS) for _ in range(2)]
     train(algo, blocks[0], tmp_path, lambda step, metrics, trainer: step >= 200)
     assert not same(learned(tmp_path), learned(in_blocks(algo)[1]))
     train(algo, blocks[1], tmp_path)
@@ -69,5 +69,5 @@ def test_the_replay_holds_the_density_that_the_worker_acted_with(in_blocks: InBl
 
 def test_blocks_are_equal_and_cannot_be_stepped_by_hand() -> None:
     with pytest.raises(ConfigError, match="multiple of actors"):
-        local_blocks("ppo", config_of("ppo"), ENV, 3)
-    assert not hasattr(local_blocks("ppo", config_of("ppo"), ENV, BLOCKS).envs, "step")
+        local_collector("ppo", config_of("ppo"), ENV, 3)
+    assert not hasattr(local_collector("ppo", config_of("ppo"), ENV, BLOCKS).envs, "step")

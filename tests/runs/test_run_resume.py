@@ -141,7 +141,7 @@ def test_sigint_and_sigterm_write_a_checkpoint_and_resume_finishes_without_gaps(
         assert load_checkpoint(folder / "checkpoints" / "ppo_last.pt").about["step"] == training_steps(folder)[-1]
     with contextlib.redirect_stdout(io.StringIO()) as output:
         assert main(resume) == 0
-    assert f"going on with {folder} from step " in output.getvalue()
+    assert f"resuming {folder} from step " in output.getvalue()
     assert training_steps(folder) == list(range(batch, total + 1, batch))
     assert evaluation_steps(folder) == [0, 160, 320, 400]
 
@@ -187,10 +187,10 @@ def test_resume_knows_the_algorithm_and_goes_on_from_the_checkpoint_before_the_l
     make_trainer().train(STEPS, tmp_path, **SETTINGS, callbacks=[lambda step, *_: step >= 2 * BATCH])
     (tmp_path / "checkpoints" / "ppo_last.pt").unlink()
     assert main(["train", "--resume", str(tmp_path)]) == 0
-    assert f"going on with {tmp_path} from step {2 * BATCH}" in capsys.readouterr().out
+    assert f"resuming {tmp_path} from step {2 * BATCH}" in capsys.readouterr().out
     assert main(["train", "--resume", str(tmp_path)]) == 0
     assert "is a finished run: nothing to do" in capsys.readouterr().out
     config = tmp_path / "config.yaml"
     config.write_text(config.read_text().replace("algo: ppo", "algo: dqn"))
     assert main(["train", "--resume", str(tmp_path)]) == 2
-    assert "holds a run of 'dqn': give a run of " in capsys.readouterr().err
+    assert "is a run of 'dqn': give a run of " in capsys.readouterr().err

@@ -135,7 +135,7 @@ def test_rows_that_both_checkpoints_need_are_gone_without_if_they_are_damaged(
     with caplog.at_level(logging.WARNING, "minerva"):
         found = CheckpointStore(folder).newest()
     assert f"mpo_replay_{damaged}.pt" in caplog.text
-    assert found.lost
+    assert found.rows_lost
     assert torch.equal(torch.cat([part for _, part in found.rows]).flatten(), torch.arange(*map(float, left)))
 
 
@@ -143,7 +143,7 @@ def test_damage_of_rows_that_only_the_last_needs_costs_one_checkpoint(folder: Ru
     saved(folder, 8, 16, 24)
     (folder.last.parent / "mpo_replay_16_24.pt").write_bytes(b"")
     found = CheckpointStore(folder).newest()
-    assert (found.path, found.lost, found.checkpoint.about["step"]) == (folder.previous, False, 1)
+    assert (found.path, found.rows_lost, found.checkpoint.about["step"]) == (folder.previous, False, 1)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

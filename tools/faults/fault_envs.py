@@ -12,12 +12,12 @@ STEPS = 40
 
 
 def hopper() -> gym.Env[Any, Any]:
-    """Ends by falling, or after 40 steps."""
+    """Return Hopper whose episodes end by falling or after 40 steps."""
     return gym.make("Hopper-v5", max_episode_steps=STEPS)
 
 
 def cheetah() -> gym.Env[Any, Any]:
-    """Ends after 40 steps."""
+    """Return HalfCheetah whose episodes end after 40 steps."""
     return gym.make("HalfCheetah-v5", max_episode_steps=STEPS)
 
 
@@ -34,7 +34,7 @@ gym.register("ShortReacher-v0", entry_point=reacher)
 
 
 class Faulty(gym.Wrapper[Any, Any, Any, Any]):
-    """In its 30th step raises, dies or hangs, as FAULT says: once, if FAULT_MARK names a file, else each time."""
+    """Wrapper that raises, dies or hangs in step 30, as FAULT says: once if FAULT_MARK names a file, else always."""
 
     taken = 0
 

@@ -55,7 +55,7 @@ def damage(folder: Path) -> Case:
 
 
 def _files(place: Path, algo: str, which: str) -> set[str]:
-    """The names of all files that a checkpoint needs."""
+    """Return the names of all files that a checkpoint needs."""
     name = f"{algo}_{which}.pt"
     segments = load_checkpoint(place / "checkpoints" / name).state["replay_segments"]
     return {name, *(f"{algo}_replay_{first}_{end}.pt" for first, end, _ in segments)}
@@ -73,7 +73,7 @@ def _damage(path: Path, source: random.Random) -> str:
 
 
 def _noticed(algo: str, place: Path, path: Path, needed: bool) -> str:
-    """Nothing, if a damaged file was named when it was needed and another state was found."""
+    """Return the failure; empty if a damaged file was reported when it was needed and another state was loaded."""
     if "best" in path.name:
         return "not noticed" if _readable(path) else ""
     heard = _Heard()
@@ -176,7 +176,7 @@ def _both(operations: list[str], hook: Any) -> Any:
 
 
 def _fails(hook: Any, store: CheckpointStore, rows: Numbers) -> bool:
-    """Whether the third save fails as it should."""
+    """Return whether the third save fails as it should."""
     before = files.before
     files.before = hook
     try:

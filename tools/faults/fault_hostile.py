@@ -1,4 +1,4 @@
-"""Files made to run code, to write elsewhere, to use up memory, or to be believed though they are wrong."""
+"""Malicious files: made to execute code, write elsewhere, exhaust memory, or pass wrong values as valid."""
 
 import json
 import os
@@ -24,14 +24,14 @@ Spoil = Callable[[Path], None]
 
 MEMORY = 12 << 30
 SECONDS = 60
-"""Of a processor, not of the clock: the machine may be busy."""
+"""Seconds of CPU time, not wall-clock time: the machine may be busy."""
 
 CANARY = "canary"
 """A folder beside the run's; a file `marker` in it would say that code was run or a path left the folder."""
 
 
 class Payload:
-    """Unpickling it leaves a mark."""
+    """Object that creates a marker file when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -290,7 +290,7 @@ def _folders(algo: str, source: random.Random) -> tuple[str, Spoil]:
 
 
 def _pipes(algo: str, source: random.Random) -> tuple[str, Spoil]:
-    """Opening one would wait for ever."""
+    """Replace a file by a named pipe, whose opening would block forever."""
     name = source.choice(("metrics.jsonl", "eval/evaluations.jsonl", "config.yaml", f"checkpoints/{algo}_last.pt", "x"))
 
     def spoil(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ranks that end: the run's own, by a signal that cannot be heard or by one that can, and an environment's."""
+"""Processes that die: the run's, by SIGKILL, SIGTERM or SIGINT, and an environment's."""
 
 import os
 import random
@@ -18,7 +18,7 @@ ALGOS = list(TASKS)
 
 
 def references(folder: Path, **changed: Any) -> dict[str, Reference]:
-    """Of every algorithm a run that is left alone."""
+    """Return an undisturbed reference run of every algorithm."""
     return {algo: reference(algo, folder / f"reference_{algo}", **changed) for algo in ALGOS}
 
 
@@ -51,7 +51,7 @@ def kills(folder: Path) -> Case:
 
 
 def populations(folder: Path) -> Case:
-    """The same with seeds that are trained together: some may have saved, others not."""
+    """Kill seeds that are trained together: some may have saved a checkpoint, others not."""
     together = {"seeds": "0,4"}
     known = references(folder, **together)
 
@@ -87,7 +87,7 @@ def _killed_in(algo: str, place: Path, operation: int, run: Reference) -> list[s
 
 
 def _killed_somehow(algo: str, place: Path, run: Reference, source: random.Random, **changed: Any) -> list[str]:
-    """Until it happens: a run that ended before its kill is none that was killed."""
+    """Repeat until a kill succeeds: a run that ended before its kill does not count."""
     while True:
         shutil.rmtree(place, ignore_errors=True)
         names = _kill(algo, place, run, source, **changed)
@@ -96,7 +96,7 @@ def _killed_somehow(algo: str, place: Path, run: Reference, source: random.Rando
 
 
 def _kill(algo: str, place: Path, run: Reference, source: random.Random, **changed: Any) -> list[str]:
-    """Start or go on, and kill; where, or nothing if the run ended before."""
+    """Start or resume a run and kill it; return where, or an empty list if it ended before."""
     if source.random() < 0.4:
         number = source.randrange(len(run.operations))
         ended, name = train(algo, place, dying_at(number), **changed).wait(), f"in {run.operations[number]} ({number})"
@@ -112,7 +112,7 @@ def _kill(algo: str, place: Path, run: Reference, source: random.Random, **chang
 
 
 def terminations(folder: Path) -> Case:
-    """SIGTERM or SIGINT at a random moment: exit code 3 within ten seconds, how to go on, and nothing lost."""
+    """SIGTERM or SIGINT at a random moment: exit code 3 within ten seconds, a resume command, and nothing lost."""
     known = references(folder)
 
     def case(number: int) -> Outcome:
@@ -141,8 +141,8 @@ def _terminated(child: Child, number: signal.Signals, algo: str, place: Path) ->
     if ended.code == 0:
         return None, seconds
     begun = RunFolder(place, algo).last.exists()
-    told = f"minerva train {algo} --resume {place}" in ended.text or not begun
-    if ended.code != 3 or seconds > 10 or not told or "Traceback" in ended.text:
+    resume_command_printed = f"minerva train {algo} --resume {place}" in ended.text or not begun
+    if ended.code != 3 or seconds > 10 or not resume_command_printed or "Traceback" in ended.text:
         return f"exit code {ended.code} after {seconds:.1f} s: {ended.text[-500:]}", seconds
     return "", seconds
 

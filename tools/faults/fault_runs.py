@@ -32,11 +32,11 @@ figure.savefig(io.BytesIO(), format="png")
 Hook = Callable[[str, Path], None]
 PATIENCE = 1800.0
 PIECE = 1 << 12
-"""Bytes written at once, so that a kill falls into the midst of a file, too."""
+"""Bytes per write, small enough that kills also fall into the middle of a file."""
 
 
 class Outcome(NamedTuple):
-    """What became of a case: its name, how it failed if it did, and figures worth telling."""
+    """Outcome of a case: its name, its failure if any, and measured figures."""
 
     name: str
     failure: str
@@ -44,11 +44,11 @@ class Outcome(NamedTuple):
 
 
 Case = Callable[[int], Outcome]
-"""A case by its number, the same whenever it is tried. StopIteration: there are no more."""
+"""Function that runs the case of a number, deterministically; raises StopIteration after the last one."""
 
 
 class Ended(NamedTuple):
-    """How a process ended: exit code (minus the signal that killed it), what it printed, and how long it took."""
+    """Outcome of a process: exit code (minus the signal that killed it), what it printed, and how long it took."""
 
     code: int
     text: str
@@ -82,11 +82,11 @@ class Child:
             os._exit(code)
 
     def send(self, number: signal.Signals) -> None:
-        """A signal."""
+        """Send a signal to the process."""
         os.kill(self.pid, number)
 
     def wait(self, patience: float = PATIENCE) -> Ended:
-        """Until it ends; one that takes longer is killed, which no case expects."""
+        """Wait until the process ends; kill it after a timeout, which no case expects."""
         deadline = time.monotonic() + patience
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -100,7 +100,7 @@ class Child:
 
 
 def train(algo: str, folder: Path, hook: Hook | None = None, chunk: int = PIECE, **changed: Any) -> Child:
-    """The algorithm's small run, started or gone on with, every file operation announced to `hook`."""
+    """Start or resume the algorithm's small run, calling `hook` before every file operation."""
 
     def work() -> int:
         files.CHUNK = chunk
@@ -112,7 +112,7 @@ def train(algo: str, folder: Path, hook: Hook | None = None, chunk: int = PIECE,
 
 
 def dying_at(number: int) -> Hook:
-    """SIGKILL to itself before the file operation of this number."""
+    """Return a hook that sends SIGKILL to its own process before the file operation of this number."""
     count = iter(range(10**9))
 
     def hook(operation: str, path: Path) -> None:
@@ -123,7 +123,7 @@ def dying_at(number: int) -> Hook:
 
 
 def failing_at(number: int, error: int) -> Hook:
-    """A full disk, or a broken one, from the file operation of this number on for one operation."""
+    """Return a hook that raises the error of a full or broken disk at the file operation of this number."""
     count = iter(range(10**9))
 
     def hook(operation: str, path: Path) -> None:
@@ -134,7 +134,7 @@ def failing_at(number: int, error: int) -> Hook:
 
 
 class Reference(NamedTuple):
-    """A run that was left alone: what came of it, its file operations, its seconds."""
+    """An undisturbed reference run: its outcome, its file operations, its duration in seconds."""
 
     outcome: dict[str, Any]
     operations: list[str]
@@ -142,7 +142,7 @@ class Reference(NamedTuple):
 
 
 def reference(algo: str, folder: Path, **changed: Any) -> Reference:
-    """Train it whole, and note the operations; once in a process, for it would come out the same."""
+    """Train the reference run and record its file operations; cached per process, because it is deterministic."""
     key = json.dumps([algo, changed], sort_keys=True)
     if key not in _references:
         _references[key] = _left_alone(algo, folder, **changed)
@@ -167,7 +167,7 @@ def _left_alone(algo: str, folder: Path, **changed: Any) -> Reference:
 
 
 def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool = True, **changed: Any) -> str:
-    """Go on until the end; nothing, or what differs from the run that was left alone."""
+    """Resume a run until it is finished; return what differs from the reference run, or an empty string."""
     ended = train(algo, folder, **changed).wait()
     if ended.code != 0:
         return f"ended with {ended.code}: {ended.text[-600:]}"
@@ -177,7 +177,7 @@ def finished_like(algo: str, folder: Path, expected: dict[str, Any], best: bool 
 
 
 def all_outcomes(folder: Path, algo: str, best: bool = True, **changed: Any) -> dict[str, Any]:
-    """The outcome of a run, or of all seeds that were trained together."""
+    """Return the outcome of a run, or of all seeds that were trained together."""
     if "seeds" not in changed:
         return outcome(folder, algo, best)
     each = {seed: outcome(folder / f"seed{seed}", algo, best) for seed in changed["seeds"].split(",")}

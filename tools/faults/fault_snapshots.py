@@ -1,4 +1,4 @@
-"""Environments that are put back into a state that they were in."""
+"""Environments restored from snapshots."""
 
 from pathlib import Path
 

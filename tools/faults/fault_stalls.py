@@ -1,4 +1,4 @@
-"""How long training waits for its checkpoints, in real runs."""
+"""Measure how long training waits for its checkpoints, in real runs."""
 
 import json
 import time
@@ -15,9 +15,9 @@ from minerva.trainers.registry import config_class
 
 ENV = "HalfCheetah-v5"
 SECONDS = 200.0
-"""For which a run is watched, from its first report on."""
+"""Seconds for which a run is observed, from its first report on."""
 MOST = 0.01
-"""Share of the time."""
+"""Largest share of the run time."""
 
 
 def stalls(folder: Path) -> Case:

@@ -28,7 +28,7 @@ class Task(NamedTuple):
     eval_every: int
 
     def command(self, folder: Path, **changed: Any) -> list[str]:
-        """It, as it is typed."""
+        """Return the run's command-line arguments."""
         watched = {"eval_every": self.eval_every, "eval_episodes": 2}
         options = {"env": self.env, "total_steps": self.steps, "compile": "off", **watched, **self.hyperparameters}
         return ["train", self.algo, *flags(run_dir=folder, preset="none", **{**options, **changed})]
@@ -55,7 +55,7 @@ TASKS = {
 
 
 def outcome(folder: Path, algo: str, best: bool = True) -> dict[str, Any]:
-    """Everything a finished run leaves behind but for clocks: state, replay, metrics, evaluations, TensorBoard."""
+    """Return everything that a finished run writes except times: state, replay, metrics, evaluations, TensorBoard."""
     run = RunFolder(folder, algo)
     found = CheckpointStore(run).newest()
     state = {name: part for name, part in found.checkpoint.state.items() if name not in UNCOMPARED}
@@ -72,7 +72,7 @@ def outcome(folder: Path, algo: str, best: bool = True) -> dict[str, Any]:
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The names under which two outcomes differ in a single bit."""
+    """Return the names under which two outcomes differ in any bit."""
     return [name for name in one.keys() | other.keys() if _bits(one.get(name)) != _bits(other.get(name))]
 
 
@@ -103,7 +103,7 @@ def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scalars(folder: Path) -> list[tuple[int, str, float]]:
-    """Every scalar in the files as they are, in order: what a reader would hide is seen here."""
+    """Return every scalar in the event files, in order, including those that TensorBoard's reader would hide."""
     events = [event for path in sorted(folder.iterdir()) for event in EventFileLoader(str(path)).Load()]
     values = [(event.step, value) for event in events for value in event.summary.value]
     arranged = "custom_scalars__config__"  # how charts are laid out: every file says it

@@ -36,7 +36,7 @@ from fault_stalls import stalls  # noqa: E402
 from minerva.runs.folder import provenance  # noqa: E402
 
 Note = dict[str, Any]
-"""A case that was tried: promise, number, name, failure, figures, date, commit."""
+"""Record of a case: promise, number, name, failure, figures, date, commit."""
 
 
 class Promise(NamedTuple):
@@ -78,7 +78,7 @@ PROMISES = {
 
 
 def try_all(name: str, numbers: list[int], jobs: int, notes: Path) -> None:
-    """Try these cases, each process of several its share of them, and note what was tried."""
+    """Run these cases, divided among several processes, and record the results."""
     made = {"date": time.strftime("%Y-%m-%d"), "commit": provenance()["commit"]}
     if jobs == 1:  # here, where the next promise finds the runs that this one made for comparison
         _try_some(name, numbers, notes, made)
@@ -119,7 +119,7 @@ def _try_some(name: str, numbers: list[int], notes: Path, made: dict[str, Any]) 
 
 
 def read_notes(path: Path) -> dict[str, dict[int, Note]]:
-    """By promise and number; what was tried again counts as it went the last time."""
+    """Return the records by promise and number; of repeated cases the last one counts."""
     found: dict[str, dict[int, Note]] = {name: {} for name in PROMISES}
     for line in path.read_text().splitlines() if path.exists() else []:
         note = json.loads(line)
@@ -131,14 +131,14 @@ def read_notes(path: Path) -> dict[str, dict[int, Note]]:
 
 
 def told(name: str, notes: list[Note]) -> str:
-    """A promise in a line, and what broke it."""
+    """Return a line about a promise, and the cases that broke it."""
     broken = [note for note in notes if note["failure"]]
     lines = [f"{name}: {len(notes)} cases, {len(broken)} broken{_figures(notes)}"]
     return "\n".join(lines + [f"  {note['number']} {note['case']}: {note['failure']}" for note in broken])
 
 
 def page(notes: dict[str, dict[int, Note]]) -> str:
-    """docs/faults.md."""
+    """Return the text of docs/faults.md."""
     versions = provenance()["versions"]
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "gymnasium", "mujoco", "dm-control"))
     return "\n".join(
@@ -169,7 +169,7 @@ def _row(text: str, notes: list[Note]) -> str:
 
 
 def _figures(notes: list[Note]) -> str:
-    """Sums of what is counted, and the largest of what is measured."""
+    """Return the sums of counts and the maxima of measured figures."""
     names = dict.fromkeys(name for note in notes for name in note.get("figures", {}))
     values = {name: [note["figures"][name] for note in notes if name in note.get("figures", {})] for name in names}
     whole = {name: sum(all_) if name == "kills" else max(all_) for name, all_ in values.items()}
@@ -177,7 +177,7 @@ def _figures(notes: list[Note]) -> str:
 
 
 def main() -> int:
-    """Try what is asked for; exit code 1 if a promise was broken."""
+    """Run the cases of the command line. Return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("promises", nargs="*", choices=[*PROMISES, []], help="default: all")
     parser.add_argument("--long", action="store_true")

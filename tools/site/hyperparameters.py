@@ -1,4 +1,4 @@
-"""Pages read off the code: an algorithm's settings with default, range and presets, and its metrics."""
+"""Generated pages: an algorithm's hyperparameters with default, range and presets, and its metrics."""
 
 import ast
 import dataclasses
@@ -17,7 +17,7 @@ GREEK = re.compile("alpha|beta|gamma|epsilon|eta|lambda|mu|sigma")
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One field of a config class, as a reader wants to know it."""
+    """One field of a config class: name, symbol, default, range and meaning."""
 
     name: str
     group: str
@@ -28,7 +28,7 @@ class Setting:
 
 
 def settings(config: type[Config]) -> list[Setting]:
-    """Every field in the order of the class, with its docstring and the comment that heads its group."""
+    """Return every field in the order of the class, with its docstring and the comment that heads its group."""
     meanings, groups = _documented(config)
     found = []
     for field in dataclasses.fields(config):
@@ -41,7 +41,7 @@ def settings(config: type[Config]) -> list[Setting]:
 
 
 def hyperparameter_page(algo: str) -> str:
-    """The Markdown page of an algorithm's settings, `$...$` around symbols."""
+    """Return the Markdown page of an algorithm's hyperparameters, with `$...$` around symbols."""
     config = config_class(algo)
     lines = [
         f"# {ALGORITHMS[algo].title}: hyperparameters",
@@ -82,7 +82,7 @@ def _metric_table(algo: str) -> list[str]:
 
 
 def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
-    """The docstring under each field, and the comment above its group; inherited fields come last."""
+    """Return the docstring under each field, and the comment above its group; inherited fields come last."""
     meanings: dict[str, str] = {}
     groups: dict[str, str] = {}
     for kind in config.__mro__[: config.__mro__.index(Config)]:
@@ -92,7 +92,7 @@ def _documented(config: type[Config]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _documented_in(config: type) -> tuple[dict[str, str], dict[str, str]]:
-    """What one class of a config's line says of its own fields."""
+    """Return the docstrings and group comments of the fields that one class of a config's bases declares."""
     text = textwrap.dedent(inspect.getsource(config))
     (body,) = [node.body for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     lines = text.splitlines()
@@ -110,7 +110,7 @@ def _documented_in(config: type) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _symbol(meaning: str) -> tuple[str, str]:
-    """A meaning like `N: actions sampled per state` names its symbol first."""
+    """Split a meaning such as `N: actions sampled per state` into symbol and meaning."""
     found = re.match(r"([A-Za-z]{1,7}(?:_[A-Za-z0-9]+)?): (.*)", meaning)
     if not found or (len(found[1]) > 1 and "_" not in found[1] and not GREEK.fullmatch(found[1])):
         return "", meaning

@@ -1,4 +1,4 @@
-"""The site: check its formulas, build it, serve it, write its results page. `minerva docs` runs this file.
+"""Check the site's formulas, build it, serve it, or write its results page. `minerva docs` runs this file.
 
 python tools/site/make_site.py build
 """
@@ -31,12 +31,12 @@ PAGE_OF_EACH = ("algorithms/", "hyperparameters/")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked for; the exit code is 1 if a formula does not hold or a command fails, 2 for wrong input."""
+    """Run the action of the command line. Return 1 if a formula does not hold or a command fails, 2 for wrong input."""
     parser = argparse.ArgumentParser(description="Make the site of a checkout.")
     parser.add_argument("action", choices=["check", "build", "serve", "results"])
     parser.add_argument("--port", type=int, default=8000, help="port to serve on")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C stops it without a traceback
     try:
         return _act(options.action, options.port)
     except MinervaError as error:
@@ -60,7 +60,7 @@ def _act(action: str, port: int) -> int:
 
 
 def build(root: Path) -> None:
-    """Write the whole site of a checkout: hand-written pages, generated pages, and what Zensical makes of them."""
+    """Build the site of a checkout with Zensical, from hand-written and generated pages."""
     pages = root / "build" / "docs"
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(root / "docs" / "assets", pages / "assets")
@@ -81,7 +81,7 @@ def build(root: Path) -> None:
 
 
 def serve(site: Path, port: int) -> None:
-    """Show the site until interrupted."""
+    """Serve the site until interrupted."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         print(f"http://127.0.0.1:{port}", flush=True)
@@ -99,7 +99,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _listed(entry: dict[str, Any], pages: Path) -> dict[str, Any]:
-    """A navigation entry, with the pages of a folder in place of its name."""
+    """Return a navigation entry, with the pages of a folder in place of its name."""
     ((title, value),) = entry.items()
     if value in PAGE_OF_EACH:
         return {title: [{algorithm.title: f"{value}{name}.md"} for name, algorithm in ALGORITHMS.items()]}

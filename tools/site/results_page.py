@@ -1,4 +1,4 @@
-"""The results page: every cell of the committed grids beside the best peer's figure at its budget, none left out."""
+"""The results page: every cell of the committed grids and the best published figure at its budget, none left out."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +13,7 @@ from minerva.lab.benchmark.files import Files
 from minerva.trainers.registry import published_as
 
 FIRST_GRIDS = ("dm_control_500k", "gym_3m", "gym_1m", "vmpo_8m")
-"""Those that the page begins with; others follow by name."""
+"""Grids that the page begins with; others follow by name."""
 
 HEAD = """\
 # Results
@@ -36,10 +36,10 @@ OTHERS = "Other results"
 
 
 class Row(NamedTuple):
-    """A cell of a grid: where the results of its seeds lie, and the command that makes them."""
+    """An entry on a task: the result files of its seeds, and the command that makes them."""
 
     published_as: tuple[str, ...]
-    """Whose published figures it is compared with, the closest first."""
+    """Algorithm names to look up in published figures, the closest first."""
     name: str
     task: Task
     files: tuple[Path, ...]
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A grid: what it is for, and its rows."""
+    """A grid: its title and its rows."""
 
     title: str
     rows: tuple[Row, ...]
@@ -76,7 +76,7 @@ def _grid_order(path: Path) -> tuple[int, str]:
 
 
 def _grid_section(path: Path, root: Path) -> Section:
-    """A grid's rows under its first comment."""
+    """Return a grid's section: its rows, under its first comment as title."""
     read = grid.read_grid(path)
     files = Files(Path(), (read.results or root / "benchmarks" / "results").resolve())
     title = path.read_text().splitlines()[0].lstrip("# ").rstrip(".")
@@ -87,7 +87,7 @@ def _grid_row(cells: Sequence[grid.Cell], files: Files, path: Path) -> Row:
     first = cells[0]
     entry = first.entry
     for cell in cells:
-        files.done(cell)  # refuses the file of another experiment
+        files.done(cell)  # raises ConfigError for the file of another experiment
     return Row(
         published_as(entry.algo, entry.hyperparameters),
         entry_title(entry.algo, entry.label, first.total_steps),
@@ -109,7 +109,7 @@ def _section(section: Section, home: Path, links: str) -> str:
 
 
 def _command(row: Row) -> str:
-    """Runs what is missing of a row; if nothing is, makes it again in the way it was made."""
+    """Return the command that runs a row's missing seeds, or reproduces the row if none is missing."""
     if not all(file.is_file() for file in row.files):
         return row.command
     about = read_result(row.files[0]).about
@@ -132,7 +132,7 @@ def _line(row: Row, home: Path, links: str) -> str:
 
 
 def _seeds(row: Row, home: Path, links: str) -> str:
-    """Every seed's mean, linked to its raw file, and how many are missing."""
+    """Return every seed's mean, linked to its raw file, and the number of missing seeds."""
     found = [
         f"[{number(read_result(file).score)}]({links}/{file.relative_to(home).as_posix()})"
         for file in row.files
@@ -143,7 +143,7 @@ def _seeds(row: Row, home: Path, links: str) -> str:
 
 
 def _means(section: Section) -> list[str]:
-    """For every entry the mean over tasks of one scale, beside everyone who published all of them."""
+    """Return, for every entry, the mean over tasks of one scale, and those of sources that published all of them."""
     lines = []
     for name in dict.fromkeys(row.name for row in section.rows):
         rows = [row for row in section.rows if row.name == name]
@@ -153,17 +153,17 @@ def _means(section: Section) -> list[str]:
         if not theirs:
             continue
         done = [cell.mean for cell in map(_cell, rows) if cell is not None]
-        said = f"*not run* ({len(done)} of {len(rows)} are)"
+        result = f"*not run* ({len(done)} of {len(rows)} are)"
         if len(done) == len(rows):
             ours = sum(done) / len(done)
-            said = f"{number(ours)}, {'**won**' if ours >= theirs[0][2] else 'lost'}"
+            result = f"{number(ours)}, {'**won**' if ours >= theirs[0][2] else 'lost'}"
         peers = ", ".join(f"{number(mean)} ({algorithm}, {source})" for source, algorithm, mean in theirs)
-        lines.append(f"Mean of the {len(rows)} tasks, {name}: {said}. Peers: {peers}.")
+        lines.append(f"Mean of the {len(rows)} tasks, {name}: {result}. Peers: {peers}.")
     return lines
 
 
 def _others(rows: Sequence[Row], home: Path, links: str) -> str:
-    """Files that belong to no grid: they are not left out."""
+    """Return the section of result files that belong to no grid."""
     known = {file for row in rows for file in row.files}
     files = [file for file in sorted(home.rglob(RESULT_FILES)) if file not in known]
     cells = compare([read_result(file) for file in files]).cells if files else ()
@@ -175,7 +175,7 @@ def _others(rows: Sequence[Row], home: Path, links: str) -> str:
 
 
 def _protocols(rows: Sequence[Row]) -> str:
-    """How the peers measured what stands on this page."""
+    """Return the table of the protocols of the published figures on this page."""
     named = {peer.source: peer for peer in map(_peer, rows) if peer is not None}
     lines = [f"| {peer.source} | {peer.protocol} | {peer.reference} |" for _, peer in sorted(named.items())]
     note = (
@@ -186,7 +186,7 @@ def _protocols(rows: Sequence[Row]) -> str:
 
 
 def _cell(row: Row) -> Cell | None:
-    """What has been run of a row."""
+    """Return the cell of a row's finished seeds, or None if none is finished."""
     records = [read_result(file) for file in row.files if file.is_file()]
     return compare(records).cells[0] if records else None
 

@@ -1,1 +1,1 @@
-"""Pictures and statistics of finished runs."""
+"""Statistics, charts, reports and videos of runs."""

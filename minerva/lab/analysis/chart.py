@@ -1,4 +1,4 @@
-"""Line charts as SVG, drawn here so that a page needs no script to show them; the values go along for hovering."""
+"""Line charts as SVG, rendered in Python so that a page shows them without scripts; hover values are attached."""
 
 import json
 import math
@@ -16,14 +16,14 @@ WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 10, 38
 NAME_HEIGHT = 12
 COLOURS = 10
-"""As many as the style sheet has; an eleventh entry is dashed in the first one's colour."""
+"""Number of colours in the style sheet; an eleventh entry is dashed in the first one's colour."""
 
 Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry's line, its band if it has one, and the thin lines of its seeds."""
+    """One entry's line, its interval band if it has one, and the thin lines of its seeds."""
 
     entry: int
     name: str
@@ -35,7 +35,7 @@ class Line:
 
 
 class Level(NamedTuple):
-    """A dashed line across the chart; its brief name is written where the whole one would overlap a neighbour's."""
+    """A dashed horizontal line; its brief name is used where the full one would overlap a neighbour's."""
 
     value: float
     name: str
@@ -44,7 +44,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn."""
+    """Contents of one chart: lines, levels, axis names and ranges."""
 
     title: str
     lines: Sequence[Line]
@@ -56,11 +56,11 @@ class Chart:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     x_numbers: bool = field(default=False)
-    """Whether x is a plain number rather than a count of steps."""
+    """True if x is a plain number rather than a count of steps."""
 
 
 class Axis(NamedTuple):
-    """Where values lie: from `low` at pixel `start` to `high` at pixel `end`."""
+    """Mapping of values to pixels: from `low` at pixel `start` to `high` at pixel `end`."""
 
     low: float
     high: float
@@ -69,7 +69,7 @@ class Axis(NamedTuple):
     log: bool = False
 
     def place(self, values: npt.ArrayLike) -> Values:
-        """Pixels of values."""
+        """Return the pixel positions of values."""
         array = np.asarray(values, dtype=np.float64)
         low, high = self.low, self.high
         if self.log:
@@ -77,7 +77,7 @@ class Axis(NamedTuple):
         return self.start + (array - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, wanted: int) -> list[float]:
-        """Round numbers within the range."""
+        """Return about `wanted` round numbers within the range."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
@@ -94,11 +94,11 @@ class Axis(NamedTuple):
 
 
 def figure(chart: Chart) -> str:
-    """A chart as an HTML figure."""
+    """Return a chart as an HTML figure."""
     x, y = _axes(chart)
     title = escape(chart.title)
     note = f"<p>{escape(chart.note)}</p>" if chart.note else ""
-    values = escape(json.dumps(_for_hovering(chart, x, y), separators=(",", ":")))
+    values = escape(json.dumps(_hover_data(chart, x, y), separators=(",", ":")))
     return (
         f'<figure class="chart" data-chart="{values}"><figcaption><strong>{title}</strong>{note}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(_summary(chart))}">'
@@ -108,7 +108,7 @@ def figure(chart: Chart) -> str:
 
 
 def colour(entry: int) -> str:
-    """The classes that colour what belongs to an entry."""
+    """Return the CSS classes that give an entry its colour."""
     return f"c{entry % COLOURS}" + (" dashed" if entry >= COLOURS else "")
 
 
@@ -165,7 +165,7 @@ def _tick(value: float) -> str:
 
 
 def _levels(levels: Sequence[Level], y: Axis) -> str:
-    """Lines with their names, those of near neighbours in one place."""
+    """Return the level lines with their names; names of close neighbours are joined."""
     rows: list[list[Level]] = []
     for level in sorted(levels, reverse=True):
         near = rows and float(y.place(level.value)) - float(y.place(rows[-1][-1].value)) < NAME_HEIGHT
@@ -179,7 +179,7 @@ def _levels(levels: Sequence[Level], y: Axis) -> str:
 
 def _level(level: Level, name: str, y: Axis) -> str:
     place = float(y.place(level.value))
-    right, up = WIDTH - RIGHT, place - 4  # the name stands on the left, where curves are still low
+    right, up = WIDTH - RIGHT, place - 4  # put the name on the left, where curves are still low
     text = f'<text class="level-name" x="{LEFT + 4}" y="{up:.1f}">{escape(name)}</text>' if name else ""
     line = f'<line class="level" x1="{LEFT}" x2="{right}" y1="{place:.1f}" y2="{place:.1f}"/>'
     return f'<g class="level-group" data-value="{level.value}">{line}{text}</g>'
@@ -201,10 +201,10 @@ def _path(x: Values, y: Values) -> str:
     return "M" + "L".join(f"{across:.1f} {up:.1f}" for across, up in zip(x, y, strict=True))
 
 
-# --- what goes along ------------------------------------------------------------------------------------------------
+# --- data for the page's script -------------------------------------------------------------------------------------
 
 
-def _for_hovering(chart: Chart, x: Axis, y: Axis) -> dict[str, Any]:
+def _hover_data(chart: Chart, x: Axis, y: Axis) -> dict[str, Any]:
     lines = [
         {
             "entry": line.entry,
@@ -222,7 +222,7 @@ def _for_hovering(chart: Chart, x: Axis, y: Axis) -> dict[str, Any]:
 
 
 def _drawn(line: Line) -> list[Values]:
-    """All heights that a line, its band and its seeds reach."""
+    """Return the y values of a line, its band and its seeds."""
     return [part for part in (line.y, line.low, line.high, *(seed for _, seed in line.seeds)) if part is not None]
 
 
@@ -231,6 +231,6 @@ def _digits(values: Values) -> list[float]:
 
 
 def _summary(chart: Chart) -> str:
-    """The chart in a sentence, for those who do not see it."""
+    """Return a description of the chart for screen readers."""
     ends = "; ".join(f"{line.name} ends at {line.y[-1]:,.4g}" for line in chart.lines)
     return f"{chart.title}. {chart.y_name} over {chart.x_name}. {ends}. Arrow keys move along the curve."

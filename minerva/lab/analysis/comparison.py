@@ -1,4 +1,4 @@
-"""Trained seeds arranged for comparison: entries times tasks, each cell's statistics, and the peer beside it."""
+"""Trained seeds arranged for comparison: entries times tasks, with each cell's statistics and best published figure."""
 
 import functools
 import json
@@ -17,23 +17,23 @@ from minerva.lab.analysis.statistics import Array, Scores
 from minerva.trainers.registry import ALGORITHMS, published_as, title
 
 SUITE_MAXIMUM = {"dm_control": 1000.0}
-"""Suites whose tasks all have the same highest return."""
+"""Suites whose tasks all have the same maximum return, with that return."""
 
 
 class Task(NamedTuple):
-    """An environment and the steps that were allowed on it."""
+    """An environment and the budget of environment steps on it."""
 
     env: str
     budget: int
 
     @property
     def name(self) -> str:
-        """As it is shown."""
+        """Return the name shown in reports."""
         return f"{self.env.removeprefix('dm_control/')} at {short(self.budget)}"
 
     @property
     def suite(self) -> str:
-        """What an id such as dm_control/walker/run begins with; empty for gymnasium's own."""
+        """Return the suite of an id such as dm_control/walker/run; empty for Gymnasium's own tasks."""
         return self.env.partition("/")[0] if "/" in self.env else ""
 
 
@@ -47,65 +47,65 @@ class Cell:
 
     @property
     def published_as(self) -> tuple[str, ...]:
-        """Whose published figures it is compared with, the closest first."""
+        """Return the algorithm names to look up in published figures, the closest first."""
         return published_as(self.records[0].algo, self.records[0].settings)
 
     @property
     def scores(self) -> list[float]:
-        """Each seed's mean return."""
+        """Return each seed's mean return."""
         return [record.score for record in self.records]
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """Return the mean over seeds."""
         return math.fsum(self.scores) / len(self.scores)
 
     @property
     def std(self) -> float | None:
-        """Over seeds, of the population they are drawn from; None for one seed."""
+        """Return the sample standard deviation over seeds (ddof=1); None for one seed."""
         return float(np.std(self.scores, ddof=1)) if len(self.scores) > 1 else None
 
     @property
     def iqm(self) -> float:
-        """Interquartile mean over seeds."""
+        """Return the interquartile mean over seeds."""
         return statistics.interquartile_mean(self.scores)
 
     @property
     def mean_text(self) -> str:
-        """Mean and spread over seeds, as they are printed."""
+        """Return mean ± standard deviation over seeds as text."""
         return number(self.mean) + (f" ± {number(self.std, like=self.mean)}" if self.std is not None else "")
 
     @property
     def iqm_text(self) -> str:
-        """Interquartile mean and its interval, as they are printed; one seed has none."""
+        """Return the interquartile mean and its interval as text, or "one seed" where there is no interval."""
         low, high = (number(end, like=self.iqm) for end in self.interval)
         return f"{number(self.iqm)} [{low}, {high}]" if len(self.records) > 1 else "one seed"
 
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the interquartile mean."""
+        """Return the 95 % confidence interval of the interquartile mean."""
         return statistics.iqm_interval(self.scores)
 
     @property
     def peer(self) -> Figure | None:
-        """The best published figure of the same algorithm at the same budget."""
+        """Return the best published figure of the same algorithm at the same budget, or None."""
         return best_peer(self.task.env, self.task.budget, self.published_as)
 
     @property
     def finished(self) -> bool:
-        """Whether all seeds were trained to their end."""
+        """Return whether all seeds finished training."""
         return all(record.finished for record in self.records)
 
     @property
     def verdict(self) -> str:
-        """`won` or `lost` against the best peer, mean against mean; empty where there is none, or nothing final."""
+        """Return `won` or `lost` against the best peer, mean against mean; empty without a peer or if unfinished."""
         if self.peer is None or not self.finished:
             return ""
         return "won" if self.mean >= self.peer.mean else "lost"
 
 
 class Group(NamedTuple):
-    """Tasks of one suite and budget that the same entries were all run on: what may be averaged over tasks."""
+    """Tasks of one suite and budget on which the same entries were run, so that scores may be averaged over tasks."""
 
     entries: tuple[str, ...]
     tasks: tuple[Task, ...]
@@ -113,24 +113,24 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells."""
+    """All cells of a report and the names of their entries."""
 
     cells: tuple[Cell, ...]
 
     entries: tuple[str, ...]
-    """All names, the algorithms with their presets first."""
+    """Names of all entries, algorithms with their presets first."""
 
     @property
     def tasks(self) -> list[Task]:
-        """In order of environment and budget."""
+        """Return the tasks, in order of environment and budget."""
         return list(dict.fromkeys(cell.task for cell in self.cells))
 
     def of(self, task: Task) -> list[Cell]:
-        """A task's cells."""
+        """Return the cells of a task."""
         return [cell for cell in self.cells if cell.task == task]
 
     def groups(self) -> list[Group]:
-        """Where there is something to compare: several seeds each, of two entries or more, or on two tasks or more."""
+        """Return the groups with several seeds per cell and at least two entries or two tasks to compare."""
         found: dict[tuple[tuple[str, ...], str, int], list[Task]] = {}
         for task in self.tasks:
             entries = tuple(cell.entry for cell in self.of(task) if len(cell.records) > 1)
@@ -139,7 +139,7 @@ class Comparison:
         return [group for group in groups if group.entries and len(group.entries) * len(group.tasks) > 1]
 
     def normalized(self, entry: str, tasks: Sequence[Task]) -> Scores:
-        """An entry's scores on each task, 0 for a random policy and 1 for `reference`."""
+        """Return an entry's normalised scores on each task: 0 for a random policy and 1 for `reference`."""
         scores = []
         for task in tasks:
             (cell,) = [cell for cell in self.of(task) if cell.entry == entry]
@@ -148,7 +148,7 @@ class Comparison:
         return scores
 
     def reference(self, task: Task) -> tuple[float, float, str]:
-        """Which returns count as 0 and 1 on a task, and what the 1 is."""
+        """Return the returns that score 0 and 1 on a task, and a description of the latter."""
         if task.suite in SUITE_MAXIMUM:
             return 0.0, SUITE_MAXIMUM[task.suite], "the highest possible return"
         cells = self.of(task)
@@ -163,7 +163,7 @@ class Comparison:
 
 
 def compare(records: Sequence[Record]) -> Comparison:
-    """Records as cells, under names that tell entries apart."""
+    """Group records into cells, under names that distinguish the entries."""
     rows: dict[tuple[str, Task], list[Record]] = {}
     names = _names(records)
     for record in records:
@@ -171,18 +171,18 @@ def compare(records: Sequence[Record]) -> Comparison:
     cells = [
         Cell(entry, task, tuple(sorted(found, key=lambda record: record.seed))) for (entry, task), found in rows.items()
     ]
-    firsts = {names[id(record)]: (bool(record.label), _place(record.algo)) for record in reversed(records)}
+    firsts = {names[id(record)]: (bool(record.label), _algorithm_order(record.algo)) for record in reversed(records)}
     entries = sorted(firsts, key=lambda entry: (firsts[entry], entry))
     cells.sort(key=lambda cell: (cell.task, entries.index(cell.entry)))
     return Comparison(tuple(cells), tuple(entries))
 
 
-def _place(algo: str) -> int:
+def _algorithm_order(algo: str) -> int:
     return list(ALGORITHMS).index(algo) if algo in ALGORITHMS else len(ALGORITHMS)
 
 
 def _names(records: Sequence[Record]) -> dict[int, str]:
-    """The name of each record's entry: algorithm and label, and where that is not enough the settings that differ."""
+    """Return each record's entry name: algorithm and label, and the settings that differ where that is ambiguous."""
     alike: dict[tuple[str, str, str, int], list[Record]] = {}
     for record in records:
         alike.setdefault((record.algo, record.label, record.env, record.budget), []).append(record)
@@ -190,23 +190,23 @@ def _names(records: Sequence[Record]) -> dict[int, str]:
     titles = [(entry_title(algo, label, budget), env, budget) for algo, label, env, budget in alike]
     for (algo, label, env, budget), found in alike.items():
         base = entry_title(algo, label, budget)
-        if titles.count((base, env, budget)) > 1:  # the label says more than the budget after all
+        if titles.count((base, env, budget)) > 1:  # without the budget the labels would be the same
             base = f"{title(algo)} {label}".strip()
         varied = [] if label else differing([record.settings for record in found])
         for record in found:
-            changed = " ".join(f"{name}={shown(record.settings.get(name))}" for name in varied)
+            changed = " ".join(f"{name}={format_value(record.settings.get(name))}" for name in varied)
             names[id(record)] = f"{base} {changed}".strip()
     return names
 
 
 def entry_title(algo: str, label: str, budget: int) -> str:
-    """Algorithm and label; the end of a label that only repeats the budget is left out."""
-    told = re.sub(rf"(^|[-_.]){re.escape(short(budget))}$", "", label, flags=re.IGNORECASE)
-    return f"{title(algo)} {told}".strip()
+    """Return algorithm and label, without a suffix of the label that only repeats the budget."""
+    without_budget = re.sub(rf"(^|[-_.]){re.escape(short(budget))}$", "", label, flags=re.IGNORECASE)
+    return f"{title(algo)} {without_budget}".strip()
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of settings that are not the same everywhere."""
+    """Return the names of the settings whose values differ."""
     names = dict.fromkeys(name for each in settings for name in each)
     return [name for name in names if len({json.dumps(each.get(name), default=str) for each in settings}) > 1]
 
@@ -215,7 +215,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 class Curve(NamedTuple):
-    """Interquartile mean over seeds and its interval, at the steps that all seeds reached."""
+    """Interquartile mean over seeds and its confidence interval, at the steps that all seeds reached."""
 
     steps: Array
     middle: Array
@@ -224,7 +224,7 @@ class Curve(NamedTuple):
 
 
 def curve(cell: Cell) -> Curve | None:
-    """A cell's learning curve; None if its records have none."""
+    """Return a cell's learning curve, or None if its records have no evaluations."""
     known = [record.curve for record in cell.records if record.curve]
     if not known:
         return None
@@ -237,11 +237,11 @@ def curve(cell: Cell) -> Curve | None:
     return Curve(grid, *statistics.iqm_band(values))
 
 
-# --- words --------------------------------------------------------------------------------------------------------
+# --- formatting ---------------------------------------------------------------------------------------------------
 
 
 def short(steps: float) -> str:
-    """1,000,000 as 1M, 500,000 as 500k."""
+    """Format a number of steps briefly: 1,000,000 as 1M, 500,000 as 500k."""
     for size, mark in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(steps) >= size:
             return f"{steps / size:.4g}{mark}"
@@ -249,14 +249,14 @@ def short(steps: float) -> str:
 
 
 def number(value: float, like: float | None = None) -> str:
-    """A return as it is printed: three digits at least, and no more decimals than needed, or than `like` has."""
+    """Format a return with at least three digits; `like` is a value whose number of decimals to use."""
     size = abs(value if like is None else like)
     decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{value:,.{decimals}f}"
 
 
-def shown(value: Any) -> str:
-    """A setting's value in few letters."""
+def format_value(value: Any) -> str:
+    """Format a setting's value briefly."""
     if isinstance(value, (list, tuple)):
         return "×".join(map(str, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The learning curve of one run as a picture."""
+"""The learning curve of one run as a PNG."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 
 def learning_curve(folder: RunFolder, title: str, random_return: float) -> Path:
-    """Training returns as dots, evaluations with their spread as a line, a random policy for comparison."""
+    """Draw training returns as dots, evaluations (mean ± std) as a line and the random policy; return the file."""
     rows = read_rows(folder.metrics)
     training = [(row["step"], row["train/episode_return"]) for row in rows if "train/episode_return" in row]
     evaluated = [(row["step"], row["returns"]) for row in read_rows(folder.evaluations)]

@@ -1,25 +1,25 @@
-"""The report's later sections as HTML: speed, settings, videos, and where every number comes from."""
+"""The report's later sections as HTML: speed, settings, videos, and the source of every number."""
 
 import base64
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from minerva.lab.analysis.comparison import Cell, Comparison, differing, number, shown
+from minerva.lab.analysis.comparison import Cell, Comparison, differing, format_value, number
 from minerva.lab.analysis.markup import entry_name, table, td
 from minerva.trainers.registry import title
 
 LARGEST_VIDEO = 30_000_000
-"""Bytes; a larger one is named, not embedded."""
+"""Bytes; a larger video is listed but not embedded."""
 
 
 def speed(comparison: Comparison) -> str:
-    """Steps per second, and what they were made on."""
+    """Return the table of steps per second, training time, device and engine."""
     timed = [cell for cell in comparison.cells if any(record.steps_per_second for record in cell.records)]
     together = any(record.together > 1 for cell in timed for record in cell.records)
     rows = [_speed_row(comparison, cell, together) for cell in timed]
-    beside = ("seeds together#", "steps/s, all#") if together else ()
-    headings = ("task", "entry", "steps/s, a seed#", *beside, "time to train#", "on")
+    group_headings = ("seeds together#", "steps/s, all seeds#") if together else ()
+    headings = ("task", "entry", "steps/s per seed#", *group_headings, "training time#", "device, engine")
     return table(headings, rows) if rows else ""
 
 
@@ -27,17 +27,17 @@ def _speed_row(comparison: Comparison, cell: Cell, together: bool) -> str:
     each = [record.steps_per_second for record in cell.records if record.steps_per_second]
     mean, first = sum(each) / len(each), cell.records[0]
     where = ", ".join(first.about[name] for name in ("device", "engine") if name in first.about)
-    beside = [
+    group_cells = [
         td("seeds together", str(first.together), numeric=True),
-        td("steps/s, all", f"{mean * first.together:,.0f}", numeric=True),
+        td("steps/s, all seeds", f"{mean * first.together:,.0f}", numeric=True),
     ]
     parts = [
         f'<th scope="row">{escape(cell.task.name)}</th>',
         td("entry", entry_name(comparison, cell.entry)),
-        td("steps/s, a seed", f"{mean:,.0f}", numeric=True),
-        *(beside if together else ()),
-        td("time to train", _duration(first.steps / mean), numeric=True),
-        td("on", escape(where or "not said")),
+        td("steps/s per seed", f"{mean:,.0f}", numeric=True),
+        *(group_cells if together else ()),
+        td("training time", _duration(first.steps / mean), numeric=True),
+        td("device, engine", escape(where or "unknown")),
     ]
     return f'<tr data-entry="{comparison.entries.index(cell.entry)}">{"".join(parts)}</tr>'
 
@@ -48,13 +48,15 @@ def _duration(seconds: float) -> str:
 
 
 def settings(comparison: Comparison) -> str:
-    """Per algorithm, the hyperparameters that are not the same everywhere, and who has which value."""
+    """Return, per algorithm, the hyperparameters that differ and the entries that have each value."""
     parts = []
     for algo in dict.fromkeys(cell.records[0].algo for cell in comparison.cells):
         cells = [cell for cell in comparison.cells if cell.records[0].algo == algo]
         whole = [cell.records[0].settings for cell in cells if "preset" not in cell.records[0].settings]
         partly = [cell.records[0].settings for cell in cells if "preset" in cell.records[0].settings]
-        names = dict.fromkeys([*differing(whole), *differing(partly)])  # a result file names only what was changed
+        names = dict.fromkeys(
+            [*differing(whole), *differing(partly)]
+        )  # a result file lists only the changes to its preset
         rows = [row for name in names for row in _setting_rows(name, cells)]
         if rows:
             heading = escape(title(algo))
@@ -63,24 +65,24 @@ def settings(comparison: Comparison) -> str:
 
 
 def _setting_rows(name: str, cells: Sequence[Cell]) -> list[str]:
-    """A row per value, the most common last."""
-    having: dict[str, list[Cell]] = {}
+    """Return a row per value of a setting, the most common last."""
+    cells_by_value: dict[str, list[Cell]] = {}
     for cell in cells:
         values = cell.records[0].settings
-        having.setdefault(shown(values[name]) if name in values else "the preset's", []).append(cell)
-    ordered = sorted(having.items(), key=lambda item: len(item[1]))
+        cells_by_value.setdefault(format_value(values[name]) if name in values else "the preset's", []).append(cell)
+    ordered = sorted(cells_by_value.items(), key=lambda item: len(item[1]))
     rows = []
     for value, who in ordered:
-        common = len(having) > 1 and value == ordered[-1][0] and len(who) > 2
-        text = "all others" if common else "; ".join(_named(who, cells))
+        common = len(cells_by_value) > 1 and value == ordered[-1][0] and len(who) > 2
+        text = "all others" if common else "; ".join(_entry_names(who, cells))
         first = " class=first" * (value == ordered[0][0])
         cells_ = td("value", f"<code>{escape(value)}</code>") + td("entries", escape(text))
         rows.append(f'<tr{first}><th scope="row"><code>{escape(name)}</code></th>{cells_}</tr>')
     return rows
 
 
-def _named(who: Sequence[Cell], cells: Sequence[Cell]) -> list[str]:
-    """Entries, and their tasks where not all of an entry's are meant."""
+def _entry_names(who: Sequence[Cell], cells: Sequence[Cell]) -> list[str]:
+    """Return the entries of `who`, with their tasks where these are not all tasks of the entry in `cells`."""
     names = []
     for entry in dict.fromkeys(cell.entry for cell in who):
         mine = [cell for cell in who if cell.entry == entry]
@@ -91,7 +93,7 @@ def _named(who: Sequence[Cell], cells: Sequence[Cell]) -> list[str]:
 
 
 def videos(comparison: Comparison) -> str:
-    """The videos that lie in the runs' folders, inside the page."""
+    """Return the videos of the runs' folders, embedded in the page."""
     parts: list[str] = []
     for cell in comparison.cells:
         for record in cell.records:
@@ -113,7 +115,7 @@ def _video(path: Path, caption: str) -> str:
 
 
 def sources(comparison: Comparison) -> str:
-    """Every seed: what it reached, and where it comes from."""
+    """Return the table of every seed: its score, its files, versions and commit."""
     rows = []
     for cell in comparison.cells:
         for record in cell.records:

@@ -1,4 +1,4 @@
-"""What others have published, and which of it a result of ours is fairly laid beside."""
+"""Published results of other implementations, and which of them a result may be compared with."""
 
 import functools
 import re
@@ -8,11 +8,11 @@ from importlib.resources import files
 from typing import NamedTuple
 
 SAME_BUDGET = 0.05
-"""Share by which two budgets may differ and still be the same: a run ends with its last whole rollout."""
+"""Relative difference at which two budgets count as the same: a run ends with its last complete rollout."""
 
 
 class Figure(NamedTuple):
-    """One published number."""
+    """One published result: mean and standard deviation over seeds on a task at a budget."""
 
     task: str
     algorithm: str
@@ -26,19 +26,19 @@ class Figure(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Mean and spread, as they are printed."""
-        spread = f" ± {_shown(self.std)}" if self.std is not None else ""
-        return f"{_shown(self.mean)}{spread}"
+        """Return mean ± standard deviation as text."""
+        std = f" ± {_format_return(self.std)}" if self.std is not None else ""
+        return f"{_format_return(self.mean)}{std}"
 
     @property
     def seeds_text(self) -> str:
-        """How many seeds, in words."""
-        return {None: "seeds not said", 1: "one run"}.get(self.seeds, f"{self.seeds} seeds")
+        """Return the number of seeds in words."""
+        return {None: "number of seeds unknown", 1: "one run"}.get(self.seeds, f"{self.seeds} seeds")
 
 
 @functools.cache
 def figures() -> tuple[Figure, ...]:
-    """All of peers.toml."""
+    """Return all published figures in peers.toml."""
     table = tomllib.loads(files("minerva.lab.analysis").joinpath("peers.toml").read_text())
     sources = {source["id"]: source for source in table["source"]}
     found = []
@@ -53,7 +53,7 @@ def figures() -> tuple[Figure, ...]:
 
 
 def published(env: str, budget: int) -> list[Figure]:
-    """Everything about a task at this budget, best first."""
+    """Return all published figures on a task at this budget, best first."""
     task = task_name(env)
     near = [figure for figure in figures() if figure.task == task and same_budget(figure.budget, budget)]
     return sorted(near, key=lambda figure: -figure.mean)
@@ -70,7 +70,7 @@ def best_peer(env: str, budget: int, algorithms: Sequence[str]) -> Figure | None
 
 
 def means_over(envs: Sequence[str], budget: int, algorithms: Sequence[str]) -> list[tuple[str, str, float]]:
-    """(source, algorithm, mean over the tasks) of everyone who published all of them, best first."""
+    """Return (source, algorithm, mean over the tasks) of each source that published all tasks, best first."""
     found = []
     for source, algorithm in sorted({(figure.source, figure.algorithm) for figure in figures()}):
         if algorithm not in algorithms:
@@ -88,14 +88,14 @@ def means_over(envs: Sequence[str], budget: int, algorithms: Sequence[str]) -> l
 
 
 def task_name(env: str) -> str:
-    """The task without its version: peers ran v3 and v4 of what is v5 now."""
+    """Return the task without its version: published figures are for v3 and v4 of what is v5 now."""
     return re.sub(r"-v\d+$", "", env)
 
 
 def same_budget(one: int, other: int) -> bool:
-    """Whether two numbers of steps are the same but for a last rollout."""
+    """Return whether two numbers of steps are the same up to the last rollout."""
     return abs(one - other) <= SAME_BUDGET * max(one, other)
 
 
-def _shown(value: float) -> str:
+def _format_return(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 20 or value == round(value) else f"{value:,.1f}"

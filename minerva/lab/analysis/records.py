@@ -1,4 +1,4 @@
-"""What is left of trained seeds, read back: run folders, and the result files that a benchmark keeps of them."""
+"""Records of trained seeds, read from run folders and from the result files of a benchmark."""
 
 import json
 import math
@@ -17,36 +17,36 @@ from minerva.runs.metrics import read_rows
 RESULT_FILES = "*_seed*.json"
 VIDEOS = (".mp4", ".gif")
 LARGEST_FILE = 200_000_000
-"""Bytes; a result file has ten thousand."""
+"""Bytes; a real result file has about ten thousand."""
 
 
 class Point(NamedTuple):
-    """One evaluation: every episode's return, deterministic, after so many environment steps."""
+    """One deterministic evaluation: the environment step and every episode's return."""
 
     step: int
     returns: list[float]
 
     @property
     def mean(self) -> float:
-        """Mean over its episodes."""
+        """Return the mean over its episodes."""
         return math.fsum(self.returns) / len(self.returns)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One trained seed."""
+    """Settings, scores and provenance of one trained seed."""
 
     algo: str
     env: str
     seed: int
     label: str
-    """What tells it from the algorithm with its preset; empty if nothing does."""
+    """Name of the variant; empty for the algorithm with its preset."""
     budget: int
-    """Environment steps that were asked for."""
+    """Environment steps requested."""
     steps: int
-    """Environment steps that were made."""
+    """Environment steps taken."""
     returns: list[float]
-    """Of every episode of the last policy's evaluation."""
+    """Returns of all episodes in the evaluation of the last policy."""
     curve: list[Point]
     source: Path
     random: float | None = None
@@ -55,22 +55,22 @@ class Record:
     together: int = 1
     """Seeds that were trained in the same process."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """Device, engine, commit, versions and the like, to be shown."""
+    """Device, engine, commit, versions and other provenance to show."""
     health: tuple[Track, ...] = ()
     videos: tuple[Path, ...] = ()
     finished: bool = True
-    """Whether it was trained to its end."""
+    """True if training finished."""
     measured: bool = False
-    """Whether the last checkpoint was evaluated on its own, after training."""
+    """True if the last checkpoint was evaluated separately after training."""
 
     @property
     def score(self) -> float:
-        """Mean return of the last policy."""
+        """Return the mean return of the last policy."""
         return math.fsum(self.returns) / len(self.returns)
 
     @property
     def protocol(self) -> str:
-        """How `returns` were got."""
+        """Return a description of how `returns` were measured."""
         which = "last checkpoint" if self.measured else "last evaluation of training"
         return f"{which}, {len(self.returns)} deterministic episodes"
 
@@ -79,10 +79,10 @@ class Record:
 
 
 def read_records(paths: Sequence[Path]) -> list[Record]:
-    """All seeds that lie at these paths: run folders, folders that hold some, result files. Each seed once."""
+    """Read all seeds at these paths (run folders, folders that contain runs, result files), each seed once."""
     found = [record for path in paths for record in _records_at(path)]
     if not found:
-        raise RunError(f"{paths[0]} holds no run with an evaluation yet: wait for the first one.")
+        raise RunError(f"{paths[0]} contains no run with an evaluation yet: wait for the first one.")
     results = _each_once(record for record in found if record.measured)
     runs = _each_once(record for record in found if not record.measured)
     merged = []
@@ -93,18 +93,18 @@ def read_records(paths: Sequence[Path]) -> list[Record]:
 
 
 def _each_once(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
-    """Of one seed's records that lie in several places, the furthest and newest."""
+    """Return one record per seed: of several for the same seed, the one with most steps, then the newest."""
     found: dict[tuple[Any, ...], Record] = {}
     for record in records:
         settings = "" if record.label else json.dumps(dict(record.settings), sort_keys=True, default=str)
         key = (record.algo, record.label, record.env, record.budget, record.seed, settings)
-        kept = [found[key]] if key in found else []
-        found[key] = max(*kept, record, record, key=lambda one: (one.steps, one.about.get("started", "")))
+        known = [found[key]] if key in found else []
+        found[key] = max(*known, record, record, key=lambda one: (one.steps, one.about.get("started", "")))
     return found
 
 
 def _with_run(result: Record, run: Record) -> Record:
-    """What a result file measured, with what only the run's folder holds."""
+    """Return a result file's record, with the metrics, videos and settings of the run's folder."""
     return replace(result, health=run.health, videos=run.videos, settings=run.settings)
 
 
@@ -115,9 +115,11 @@ def _records_at(path: Path) -> Iterator[Record]:
     runs = sorted(file.parent for file in path.rglob("config.yaml")) if path.is_dir() else []
     files = [file for file in sorted(path.rglob(RESULT_FILES)) if not any(run in file.parents for run in runs)]
     if not path.exists():
-        raise RunError(f"{path} does not exist: give a run's folder, a folder that holds some, or result files.")
+        raise RunError(f"{path} does not exist: give a run's folder, a folder that contains runs, or result files.")
     if not runs and not files:
-        raise RunError(f"{path} holds no run and no result: give a run's folder, a folder that holds some, or results.")
+        raise RunError(
+            f"{path} contains no run and no result: give a run's folder, a folder that contains runs, or result files."
+        )
     yield from (read_result(file) for file in files)
     for run in runs:
         yield from read_run(run)
@@ -131,7 +133,7 @@ def _refuse(path: Path) -> Record:
 
 
 def read_result(path: Path) -> Record:
-    """A file of `benchmarks/results`."""
+    """Read a result file written by `minerva benchmark`."""
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise ValueError("it is too long for one")
@@ -164,7 +166,7 @@ def read_result(path: Path) -> Record:
 
 
 def _rounded(steps: int) -> int:
-    """The budget that a run meant which ended with its last whole rollout: 999,424 steps of 1,000,000."""
+    """Return the requested budget of a run that ended with its last complete rollout: 1,000,000 for 999,424 steps."""
     return int(float(f"{steps:.1e}"))
 
 
@@ -172,7 +174,7 @@ def _rounded(steps: int) -> int:
 
 
 def read_run(folder: Path) -> list[Record]:
-    """A run's folder; nothing if it has no evaluation yet."""
+    """Read a run's folder; return an empty list if it has no evaluation yet."""
     config = read_config(folder / "config.yaml")
     try:
         algo, env, seed = str(config["algo"]), str(config["env"]), int(config["seed"])
@@ -182,7 +184,7 @@ def read_run(folder: Path) -> list[Record]:
         settings = dict(config["hyperparameters"])
         if not curve:
             return []
-        chance, finished = _end(files.last)
+        random_return, finished = _outcome(files.last)
         record = Record(
             algo=algo,
             env=env,
@@ -193,7 +195,7 @@ def read_run(folder: Path) -> list[Record]:
             returns=curve[-1].returns,
             curve=curve,
             source=folder,
-            random=chance,
+            random=random_return,
             settings=settings,
             steps_per_second=_speed(rows),
             about=_about(config),
@@ -203,12 +205,14 @@ def read_run(folder: Path) -> list[Record]:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise RunError(f"{folder} is not a run of Minerva's ({reason}): give a folder that training wrote.") from None
+        raise RunError(
+            f"{folder} is not a run of Minerva ({reason}): give a folder that `minerva train` wrote."
+        ) from None
     return [record]
 
 
 def _label(folder: Path, algo: str, env: str) -> str:
-    """A grid keeps its runs as <entry>/<task>/seed<k>, and an entry's label is its name without the algorithm's."""
+    """Return the entry's name without the algorithm, for runs of a grid (<entry>/<task>/seed<k>); else empty."""
     task = re.sub(r"[^A-Za-z0-9._-]+", "-", env.removeprefix("dm_control/"))
     home = folder.absolute().parent
     if home.name != task or not re.fullmatch(r"seed\d+", folder.name):
@@ -216,8 +220,8 @@ def _label(folder: Path, algo: str, env: str) -> str:
     return home.parent.name.removeprefix(algo).lstrip("-_.")
 
 
-def _end(checkpoint: Path) -> tuple[float | None, bool]:
-    """A random policy's return, and whether the run is finished: the last checkpoint knows both."""
+def _outcome(checkpoint: Path) -> tuple[float | None, bool]:
+    """Return the random policy's return and whether the run is finished, from the last checkpoint."""
     try:
         about, state = load_checkpoint(checkpoint)
         return _number(state["returns"].get("random")), about.get("finished") is True
@@ -226,7 +230,7 @@ def _end(checkpoint: Path) -> tuple[float | None, bool]:
 
 
 def _speed(rows: Iterable[Mapping[str, Any]]) -> float | None:
-    """Steps per second at the end: it is an average since the process began."""
+    """Return the last logged steps per second, an average since the process began."""
     seen = [row["charts/SPS"] for row in rows if row.get("charts/SPS")]
     return _number(seen[-1]) if seen else None
 
@@ -237,7 +241,7 @@ def _videos(folder: Path) -> tuple[Path, ...]:
     return tuple(path for path in found if path.suffix in VIDEOS and path.is_file() and not path.is_symlink())
 
 
-# --- both ---------------------------------------------------------------------------------------------------------
+# --- shared by both -----------------------------------------------------------------------------------------------
 
 
 def _curve(rows: Sequence[Mapping[str, Any]]) -> list[Point]:

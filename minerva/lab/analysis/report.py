@@ -1,4 +1,4 @@
-"""One HTML file that shows what runs have learned: opened from disk, it asks the network for nothing."""
+"""A self-contained HTML report of runs: opened from disk, it makes no network requests."""
 
 import base64
 import hashlib
@@ -14,19 +14,19 @@ from minerva.lab.analysis.markup import data_block, section
 from minerva.lab.analysis.records import Record
 from minerva.version import __version__
 
-HOW = """
+GLOSSARY = """
 <dl>
-<dt>Seeds</dt><dd>A score is one seed's mean return over deterministic episodes of its last policy. Seeds, not episodes,
-are what vary: a spread or an interval is over seeds.</dd>
-<dt>IQM</dt><dd>Interquartile mean, the mean of the middle half: steadier than the mean, and less blind than the
-median.</dd>
-<dt>Interval</dt><dd>95 % percentile interval of the stratified bootstrap: seeds are drawn anew within each task, 2,000
-times. With three seeds an interval is little more than the range of what was seen; five to ten say more.</dd>
+<dt>Seeds</dt><dd>A score is one seed's mean return over deterministic episodes of its last policy. Standard deviations
+and intervals are over seeds, not over episodes.</dd>
+<dt>IQM</dt><dd>Interquartile mean, the mean of the middle half: more robust than the mean, and statistically more
+efficient than the median.</dd>
+<dt>Interval</dt><dd>95 % percentile interval of the stratified bootstrap: seeds are resampled within each task, 2,000
+times. With three seeds an interval is little more than the observed range; five to ten seeds say more.</dd>
 <dt>Won, lost</dt><dd>Our mean against the best published mean of the same algorithm within 5 % of the same number of
-environment steps. A figure published on another version of the task or by a kinder protocol (best over training, one
-run) is named as such, not corrected.</dd>
-<dt>Probability of improvement</dt><dd>How often a run of one entry beats a run of the other on the same task, averaged
-over tasks. Coloured where the interval leaves out one half.</dd>
+environment steps. A figure published on another version of the task or with a more favourable protocol (best over
+training, one run) is labelled as such, not corrected.</dd>
+<dt>Probability of improvement</dt><dd>Probability that a run of one entry beats a run of the other on the same task,
+averaged over tasks. Coloured where the interval excludes one half.</dd>
 </dl>
 <p class="soft">Agarwal et al. 2021, <em>Deep reinforcement learning at the edge of the statistical precipice</em>,
 argue for these statistics. The numbers agree with their library rliable.</p>
@@ -34,18 +34,18 @@ argue for these statistics. The numbers agree with their library rliable.</p>
 
 
 def page(comparison: Comparison, title: str, name: str = "report") -> str:
-    """The whole file."""
+    """Return the report as one HTML page; `name` is the stem of the files it offers for download."""
     style, script = _asset("report.css"), _asset("report.js")
     parts = {
         "curves": ("Learning curves", sections.curves(comparison)),
         "final": ("Final performance", sections.finals(comparison)),
-        "over-tasks": ("Which is better", sections.aggregates(comparison)),
+        "over-tasks": ("Comparison over tasks", sections.aggregates(comparison)),
         "health": ("Constraint health", sections.health(comparison)),
         "speed": ("Speed", details.speed(comparison)),
         "settings": ("Hyperparameters that differ", details.settings(comparison)),
         "videos": ("Videos", details.videos(comparison)),
         "data": ("Raw data", _data(comparison)),
-        "how": ("How to read this page", HOW),
+        "how": ("How to read this page", GLOSSARY),
     }
     present = {anchor: part for anchor, part in parts.items() if part[1]}
     links = "".join(f'<a href="#{anchor}">{heading}</a>' for anchor, (heading, _) in present.items())
@@ -66,7 +66,7 @@ def page(comparison: Comparison, title: str, name: str = "report") -> str:
 {_legend(comparison)}
 <main>{body}
 <footer>Made by Minerva {escape(__version__)}, {time.strftime("%Y-%m-%d %H:%M")}.
-This file is complete: it loads nothing and sends nothing.</footer></main>
+This file is self-contained: it loads nothing and sends nothing.</footer></main>
 <div id="tip" role="status" aria-live="polite" hidden></div>
 <script type="application/json" id="raw">{data_block(payload(comparison, name))}</script>
 <script>{script}</script>
@@ -76,7 +76,7 @@ This file is complete: it loads nothing and sends nothing.</footer></main>
 
 
 def payload(comparison: Comparison, name: str) -> dict[str, Any]:
-    """The raw data: every episode of every evaluation."""
+    """Return the raw data of the report: every episode of every evaluation."""
     runs = [{"entry": cell.entry, **_raw(record)} for cell in comparison.cells for record in cell.records]
     return {"name": name, "minerva": __version__, "runs": runs}
 
@@ -103,7 +103,7 @@ def _raw(record: Record) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Whatever a config file may hold, as JSON can."""
+    """Return a value of a config file in a form that JSON can represent."""
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -117,7 +117,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Only the page's own style and script, known by their digests, and what is inside the file."""
+    """Return a content security policy that allows only the page's own style and script, by digest, and data URLs."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     return (
         f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; "
@@ -155,7 +155,7 @@ def _legend(comparison: Comparison) -> str:
 
 def _data(comparison: Comparison) -> str:
     return (
-        "<p>Every evaluation episode of every seed, as it is in this file.</p>"
+        "<p>Every evaluation episode of every seed; the data are part of this file.</p>"
         '<p><button data-download="json">Download JSON</button> <button data-download="csv">Download CSV</button></p>'
         + details.sources(comparison)
     )

@@ -15,19 +15,19 @@ from minerva.lab.analysis.records import Record
 from minerva.metrics import Panel
 
 OPEN_TASKS = 3
-"""So many tasks' health is unfolded from the start; on paper all of it."""
+"""Number of tasks whose constraint health is unfolded initially; in print all of it is."""
 
 
 # --- learning curves ------------------------------------------------------------------------------------------------
 
 
 def curves(comparison: Comparison) -> str:
-    """One chart per task."""
+    """Return one learning-curve chart per task."""
     drawn = [_curve_chart(comparison, task) for task in comparison.tasks]
     if not any(drawn):
         return ""
-    what = "Interquartile mean over seeds with its 95 % interval; thin lines are single seeds. "
-    what += "Dashed: the best published figure at the same budget, where it is near enough to be drawn."
+    what = "Interquartile mean over seeds with its 95 % confidence interval; thin lines are single seeds. "
+    what += "Dashed: the best published figure at the same budget, where it is close enough to fit the chart."
     return f'<p class="soft">{what}</p><div class="charts">{"".join(drawn)}</div>'
 
 
@@ -53,7 +53,7 @@ def _points(record: Record) -> tuple[Values, Values]:
 
 
 def _levels(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Level]:
-    """The best peers' figures, unless they are so far off that the curves would be flat."""
+    """Return the best published figures, except those so far off that the curves would look flat."""
     low = min(float(line.y.min()) for line in lines)
     high = max(float(line.y.max()) for line in lines)
     peers = {cell.peer for cell in cells if cell.peer is not None}
@@ -68,7 +68,7 @@ HEADINGS = ("task", "entry", "seeds#", "mean ± std#", "IQM [95 % interval]#", "
 
 
 def finals(comparison: Comparison) -> str:
-    """What was reached, beside the best published figure."""
+    """Return the final table: our scores and the best published figures."""
     protocols = {record.protocol for cell in comparison.cells for record in cell.records}
     ours = f" Ours: {escape(protocols.pop())}." if len(protocols) == 1 else ""
     rows = [_final_row(comparison, cell, named=not ours) for cell in comparison.cells]
@@ -76,10 +76,10 @@ def finals(comparison: Comparison) -> str:
     won, lost = verdicts.count("won"), verdicts.count("lost")
     without = len(verdicts) - won - lost
     summary = (
-        f"<p>Mean against mean, beside the best published figure of the same algorithm at the same budget: "
+        f"<p>Our mean against the best published mean of the same algorithm at the same budget: "
         f'<span class="won">{won} won</span>, <span class="lost">{lost} lost</span>'
-        f"{f', {without} with nothing to compare' if without else ''}. "
-        f"Protocols differ, and each figure's is named.{ours}</p>"
+        f"{f', {without} without a published figure' if without else ''}. "
+        f"Protocols differ; each is stated with its figure.{ours}</p>"
     )
     return summary + table(HEADINGS, rows) + _published(comparison)
 
@@ -98,7 +98,7 @@ def _final_row(comparison: Comparison, cell: Cell, named: bool) -> str:
         td("mean ± std", f"<span>{cell.mean_text}{unfinished}</span>", numeric=True),
         td("IQM [95 %]", cell.iqm_text, numeric=True),
         td("best peer", _peer(cell)),
-        td("against it", _verdict(cell)) if cell.verdict else "<td></td>",
+        td("verdict", _verdict(cell)) if cell.verdict else "<td></td>",
     ]
     return f'<tr data-entry="{place}"{" class=first" * first}>{"".join(parts)}</tr>'
 
@@ -108,7 +108,7 @@ def _peer(cell: Cell) -> str:
     if peer is None:
         return '<span class="soft">none at this budget</span>'
     wanted = cell.published_as[0]
-    instead = f" (nobody published {escape(wanted)})" if peer.algorithm != wanted else ""
+    instead = f" (no published {escape(wanted)})" if peer.algorithm != wanted else ""
     who = f"{escape(peer.algorithm)}, {escape(peer.source)}, {peer.seeds_text}{instead}"
     return f"<span>{peer.text}<small>{who}<br>{escape(peer.protocol)}</small></span>"
 
@@ -121,7 +121,7 @@ def _verdict(cell: Cell) -> str:
 
 
 def _published(comparison: Comparison) -> str:
-    """Every figure that is known of these tasks at their budgets, whatever the algorithm."""
+    """Return all published figures on these tasks at their budgets, of any algorithm."""
     rows = []
     for task in comparison.tasks:
         for figure_ in published(*task):
@@ -132,7 +132,7 @@ def _published(comparison: Comparison) -> str:
     if not rows:
         return ""
     inner = table(("task", "algorithm", "mean ± std", "source", "seeds", "protocol"), rows)
-    what = f"All {len(rows)} published figures of these tasks, of any algorithm"
+    what = f"All {len(rows)} published figures on these tasks, of any algorithm"
     return f"<details><summary>{what}</summary>{inner}</details>"
 
 
@@ -140,7 +140,7 @@ def _published(comparison: Comparison) -> str:
 
 
 def aggregates(comparison: Comparison) -> str:
-    """Performance profiles and the probability of improvement, for every set of tasks that the same entries ran."""
+    """Return performance profiles and probabilities of improvement for each group of tasks with the same entries."""
     return "".join(_aggregate(comparison, group) for group in comparison.groups())
 
 
@@ -163,7 +163,7 @@ def _best_first(comparison: Comparison, group: Group) -> list[str]:
 
 
 def _totals(comparison: Comparison, group: Group) -> str:
-    """Normalised scores over tasks and seeds, with intervals."""
+    """Return the table of normalised scores over tasks and seeds, with confidence intervals."""
     kinds = {"IQM": statistics.iqm, "mean": statistics.mean, "gap to 1": statistics.optimality_gap}
     rows = []
     for entry in _best_first(comparison, group):
@@ -207,7 +207,7 @@ def _improvement(comparison: Comparison, group: Group) -> str:
         f'<th scope="col" data-entry="{comparison.entries.index(other)}">{escape(other)}</th>' for other in ordered
     ]
     head = f"<thead><tr><th>row beats column</th>{''.join(heads)}</tr></thead>"
-    note = "Probability of improvement: that a run of the row's entry beats one of the column's on the same task."
+    note = "Probability of improvement: that a run of the row's entry beats a run of the column's on the same task."
     matrix = f'<table class="matrix">{head}<tbody>{"".join(rows)}</tbody></table>'
     return f'<p class="small soft">{note}</p><div class="scroll">{matrix}</div>'
 
@@ -233,7 +233,7 @@ def _chance(
 
 
 def health(comparison: Comparison) -> str:
-    """For every task the metrics that tell whether an algorithm's constraints do their work."""
+    """Return, for every task, the metrics that show whether an algorithm's constraints hold."""
     parts: list[str] = []
     for task in comparison.tasks:
         charts = [chart for panel in panels() if (chart := _panel(comparison, task, panel))]

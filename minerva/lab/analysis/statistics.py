@@ -24,7 +24,7 @@ Aggregate = Callable[[Scores], Array]
 
 
 def iqm(scores: Scores) -> Array:
-    """Mean of the middle half of all runs of all tasks.  K × [..., N_k] -> [...]"""
+    """Return the mean of the middle half of all runs of all tasks.  K × [..., N_k] -> [...]"""
     ordered = np.sort(_pooled(scores), axis=-1)
     runs = ordered.shape[-1]
     cut = runs // 4
@@ -32,23 +32,23 @@ def iqm(scores: Scores) -> Array:
 
 
 def mean(scores: Scores) -> Array:
-    """Mean over tasks of the mean over seeds.  K × [..., N_k] -> [...]"""
+    """Return the mean over tasks of the mean over seeds.  K × [..., N_k] -> [...]"""
     return _over_tasks([_array(task).mean(axis=-1) for task in scores])
 
 
 def optimality_gap(scores: Scores, target: float = 1.0) -> Array:
-    """How far runs stay below `target` on average; more than it does not make up for less.  K × [..., N_k] -> [...]"""
+    """Return the mean shortfall of runs below `target`; runs above it count as 0.  K × [..., N_k] -> [...]"""
     return np.asarray(target - np.minimum(_pooled(scores), target).mean(axis=-1))
 
 
 def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> Array:
-    """Share of runs that score above each of T thresholds.  K × [..., N_k] -> [..., T]"""
+    """Return the share of runs that score above each of T thresholds.  K × [..., N_k] -> [..., T]"""
     above = _pooled(scores)[..., None, :] > _array(thresholds)[:, None]
     return np.asarray(above.mean(axis=-1))
 
 
 def probability_of_improvement(scores: Scores, others: Scores) -> Array:
-    """How likely a run of the first beats one of the second on the same task; a tie is a half.  K × [...] -> [...]"""
+    """Return the probability that a run beats one of `others` on the same task; ties count 1/2.  K × [...] -> [...]"""
     tasks = []
     for task, other in zip(scores, others, strict=True):
         difference = _array(task)[..., :, None] - _array(other)[..., None, :]
@@ -60,26 +60,26 @@ def probability_of_improvement(scores: Scores, others: Scores) -> Array:
 
 
 def resamples(scores: Scores, times: int = RESAMPLES, seed: int = 0) -> list[Indices]:
-    """For each task, which of its seeds are drawn, with replacement, in each of the resamples.  K × [times, N_k]"""
+    """Return, per task, the indices of the seeds drawn with replacement in each resample.  K × [times, N_k]"""
     generator = np.random.default_rng(seed)
     counts = [_array(task).shape[-1] for task in scores]
     return [generator.integers(count, size=(times, count)) for count in counts]
 
 
 def resampled(scores: Scores, draws: Sequence[Indices]) -> list[Array]:
-    """The drawn scores: each task's seeds are drawn from its own, never from another's.  K × [times, N_k]"""
+    """Return the resampled scores: each task's seeds are drawn from that task only.  K × [times, N_k]"""
     return [_array(task)[draw] for task, draw in zip(scores, draws, strict=True)]
 
 
 def interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[Array, Array]:
-    """The percentile interval of a statistic from its values on all resamples.  [times, ...] -> [...] and [...]"""
+    """Return the percentile interval of a statistic, given on all resamples.  [times, ...] -> [...] and [...]"""
     tail = (1 - confidence) / 2
     low, high = np.quantile(_array(values), [tail, 1 - tail], axis=0)
     return low, high
 
 
 def bootstrap(aggregate: Aggregate, scores: Scores, confidence: float = CONFIDENCE) -> tuple[Array, Array]:
-    """Stratified-bootstrap interval of an aggregate over tasks and seeds."""
+    """Return the stratified-bootstrap interval of an aggregate over tasks and seeds."""
     return interval(aggregate(resampled(scores, resamples(scores))), confidence)
 
 
@@ -87,20 +87,20 @@ def bootstrap(aggregate: Aggregate, scores: Scores, confidence: float = CONFIDEN
 
 
 def interquartile_mean(returns: Sequence[float]) -> float:
-    """Mean of the middle half: less moved by a lucky or lost episode than the mean."""
+    """Return the mean of the middle half, which is less sensitive to outlier episodes than the mean."""
     return float(iqm([returns]))
 
 
 def iqm_interval(returns: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Percentile-bootstrap interval of the interquartile mean."""
+    """Return the percentile-bootstrap interval of the interquartile mean."""
     low, high = bootstrap(iqm, [returns], confidence)
     return float(low), float(high)
 
 
 def iqm_band(curves: npt.ArrayLike) -> tuple[Array, Array, Array]:
-    """Interquartile mean over seeds at each of T steps, and its interval.  [N, T] -> three times [T]
+    """Return the interquartile mean over seeds at each of T steps, and its interval.  [N, T] -> three times [T]
 
-    Whole curves are drawn, so that neighbouring steps of a band belong to the same resamples.
+    Whole curves are resampled, so that neighbouring steps of a band belong to the same resamples.
     """
     values = _array(curves)
     (draw,) = resamples([values[:, 0]])

@@ -24,13 +24,13 @@ LATEX = {
 
 
 def markdown(comparison: Comparison) -> str:
-    """A GitHub table."""
+    """Return the final table as GitHub Markdown."""
     lines = [_row(HEADINGS, " | ", str), "|---|---|--:|--:|--:|---|---|---|"]
     return "\n".join([*lines, *(_row(_cells(cell), " | ", _plain) for cell in comparison.cells)])
 
 
 def latex(comparison: Comparison) -> str:
-    """A booktabs table."""
+    """Return the final table as LaTeX, for the package booktabs."""
     head = [r"\begin{tabular}{llrrrlll}", r"\toprule", " & ".join(map(_tex, HEADINGS)) + r" \\", r"\midrule"]
     rows = [" & ".join(map(_tex, _cells(cell))) + r" \\" for cell in comparison.cells]
     return "\n".join([*head, *rows, r"\bottomrule", r"\end{tabular}"])
@@ -57,7 +57,7 @@ def _row(cells: tuple[str, ...], between: str, written: Callable[[str], str]) ->
 
 
 def _plain(text: str) -> str:
-    """Text that cannot end its cell, nor become a tag."""
+    """Escape text so that it can neither end its cell nor become an HTML tag."""
     one_line = " ".join(text.split())
     return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 

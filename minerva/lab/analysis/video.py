@@ -1,4 +1,4 @@
-"""A policy at work, as a video: episodes from the evaluation's seeds, with the return drawn into the picture."""
+"""Videos of a policy: episodes from the evaluation's seeds, with the return as an overlay."""
 
 import contextlib
 import logging
@@ -27,35 +27,35 @@ Format = Literal["mp4", "gif"]
 
 SIZE: dict[str, tuple[int, int]] = {"mp4": (640, 480), "gif": (320, 240)}
 FASTEST: dict[str, float] = {"mp4": 50.0, "gif": 100 / 3}
-"""Frames per second that players and browsers show well."""
+"""Largest frame rates that players and browsers show well."""
 LONGEST: dict[str, float] = {"mp4": 600.0, "gif": 120.0}
-"""Seconds; a GIF of two minutes has tens of megabytes already."""
+"""Longest videos in seconds; a GIF of two minutes already has tens of megabytes."""
 SMALLEST, LARGEST = 64, 1920
 LAST_FRAME = 0.7
-"""Seconds for which an episode's last picture stays."""
+"""Seconds for which an episode's last frame is shown."""
 
 
 @dataclass(frozen=True)
 class VideoSettings:
-    """What to film, and how."""
+    """Episodes, format, size and frame rate of a video."""
 
     episodes: int = 1
-    """Episodes to film; the i-th starts from seed + 10000 + i, as in an evaluation."""
+    """Episodes to record; episode i starts from seed + 10000 + i, as in an evaluation."""
     format: Format = "mp4"
-    """mp4 (small and sharp) or gif (shown everywhere)."""
+    """mp4 (small and sharp) or gif (supported everywhere)."""
     width: int | None = None
-    """Pixels of MuJoCo's pictures; None: 640 for mp4 and 320 for gif. Other pictures keep the size they come in."""
+    """Width in pixels of MuJoCo's frames; None: 640 for mp4 and 320 for gif. Other renderers keep their size."""
     height: int | None = None
-    """The same; None: 480 for mp4 and 240 for gif."""
+    """Height in pixels of MuJoCo's frames; None: 480 for mp4 and 240 for gif."""
     fps: float | None = None
-    """Pictures per second at most; None: 50 for mp4 and 33 for gif. The episode is shown in its own time."""
+    """Largest number of frames per second; None: 50 for mp4 and 33 for gif. Episodes play in real time."""
     seconds: float | None = None
-    """Film at most so many seconds of each episode; None: all of it."""
+    """Longest part of each episode to record, in seconds; None: the whole episode."""
     overlay: bool = True
-    """Write episode, step and return into the picture."""
+    """Show episode, step and return in the frame."""
 
     def checked(self) -> Self:
-        """Itself, or a ConfigError. Not when it is made, for the parser of the command line would word that."""
+        """Return self, or raise ConfigError. Not done in `__post_init__`, where tyro would reword the error."""
         if self.format not in SIZE:
             raise ConfigError(f"format is {self.format}: it must be mp4 or gif.")
         if self.episodes < 1:
@@ -74,14 +74,14 @@ class VideoSettings:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height."""
+        """Return width and height in pixels."""
         width, height = SIZE[self.format]
         return self.width or width, self.height or height
 
 
 @dataclass(frozen=True)
 class Video:
-    """What was filmed, and where it lies."""
+    """A recorded video: its file, and the returns and lengths of its episodes."""
 
     path: Path
     returns: list[float]
@@ -91,7 +91,7 @@ class Video:
 
 
 Progress = Callable[[int, int, float], None]
-"""Called at every picture with the episode, its step and its return so far."""
+"""Function called at every frame with the episode, its step and its return so far."""
 
 
 def record(
@@ -104,39 +104,39 @@ def record(
     seed: int | None = None,
     progress: Progress = lambda episode, step, total: None,
 ) -> Video:
-    """Film the policy of a run (or of a checkpoint) into its folder `videos`, or into the file `out`.
+    """Record the policy of a run (or of a checkpoint) into its folder `videos`, or into the file `out`.
 
-    MuJoCo decides how it draws when it is imported: where it was imported before, in a process that has no screen, use
-    the command `minerva video`.
+    MuJoCo chooses its renderer when it is imported: in a process without a display that has already imported it, use
+    the command `minerva video` instead.
     """
     how = (settings or VideoSettings()).checked()
     policy = load_policy(run, which)
-    target = out or _own_file(Path(run), which, how.format)
+    target = out or _default_file(Path(run), which, how.format)
     if target.suffix != f".{how.format}":
         raise ConfigError(f"{target} does not end in .{how.format}: give another name, or another --format.")
     trained = policy.about["engine"]
     if not engine_class(trained).episodes_of_gymnasium:
-        logger.warning("Trained with %s and drawn with gymnasium, where the same seeds begin other episodes.", trained)
+        logger.warning("Trained with %s and drawn with gymnasium, where the same seeds give other episodes.", trained)
     stage = DrawnEnv(env or policy.about["env"], *how.size)
     try:
-        _refuse_strangers(stage, policy, run)
+        _check_same_spaces(stage, policy, run)
         first = (policy.about["seed"] if seed is None else seed) + FIRST_SEED
-        return _Film(stage, policy, how, first, progress).into(target)
+        return _Recorder(stage, policy, how, first, progress).write(target)
     finally:
         stage.close()
 
 
-def _own_file(run: Path, which: str, form: str) -> Path:
-    """`videos/<which>.<form>` in the run's folder."""
+def _default_file(run: Path, which: str, form: str) -> Path:
+    """Return `videos/<which>.<form>` in the run's folder."""
     checkpoint = find_checkpoint(run, which)
     folder = run if run.is_dir() else checkpoint.parent.parent
     if not (folder / "config.yaml").is_file():
-        raise ConfigError(f"{run} lies in no run's folder: say with --out where the video is to be written.")
+        raise ConfigError(f"{run} is not in a run's folder: give the video file with --out.")
     name = which if run.is_dir() else checkpoint.stem
     return folder / "videos" / f"{name}.{form}"
 
 
-def _refuse_strangers(stage: DrawnEnv, policy: Policy, run: str | Path) -> None:
+def _check_same_spaces(stage: DrawnEnv, policy: Policy, run: str | Path) -> None:
     if (stage.observation, stage.action.size) != (policy.observation, policy.action.size):
         raise CheckpointError(
             f"{run} was trained on {policy.about['env']}, and {stage.name} has other observations or actions: give an "
@@ -144,8 +144,8 @@ def _refuse_strangers(stage: DrawnEnv, policy: Policy, run: str | Path) -> None:
         )
 
 
-class _Film:
-    """Plays the episodes and hands on every n-th picture, so that time in the video is the environment's own."""
+class _Recorder:
+    """Recorder that plays the episodes and keeps every n-th frame, so that the video runs in real time."""
 
     def __init__(
         self, stage: DrawnEnv, policy: Policy, how: VideoSettings, first_seed: int, progress: Progress
@@ -161,21 +161,21 @@ class _Film:
         self.count = 0
         self._refuse_length()
 
-    def into(self, target: Path) -> Video:
-        """Write the file: whole, or not at all."""
+    def write(self, target: Path) -> Video:
+        """Record all episodes and write the file atomically."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        write = _write_mp4 if self.how.format == "mp4" else _write_gif
+        encode = _write_mp4 if self.how.format == "mp4" else _write_gif
         try:
             with contextlib.closing(self._pictures()) as pictures:
-                write(temporary, pictures, self.fps)
+                encode(temporary, pictures, self.fps)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
         return Video(target, self.returns, self.lengths, self.count, self.fps)
 
     def _refuse_length(self) -> None:
-        """Refuse what is known to become too long, before anything is drawn."""
+        """Raise ConfigError, before anything is drawn, if the video would become too long."""
         steps = [length for length in (self.longest, self.stage.longest) if length is not None]
         limit, form = LONGEST[self.how.format], self.how.format
         seconds = self.how.episodes * min(steps, default=0) / self.stage.steps_per_second
@@ -213,7 +213,7 @@ class _Film:
     def _picture(self, episode: int, step: int, total: float) -> Array:
         self.progress(episode, step, total)
         picture = self.stage.picture()
-        picture = picture[: len(picture) // 2 * 2, : picture.shape[1] // 2 * 2]  # what H.264 can hold
+        picture = picture[: len(picture) // 2 * 2, : picture.shape[1] // 2 * 2]  # H.264 needs even sizes
         if not self.how.overlay:
             return np.ascontiguousarray(picture)
         counted = f"episode {episode + 1} of {self.how.episodes}   " if self.how.episodes > 1 else ""
@@ -221,7 +221,7 @@ class _Film:
 
 
 def labelled(picture: Array, text: str) -> Array:
-    """The picture with a line of text in its upper left corner, on a dark band that keeps it readable."""
+    """Return the frame with a line of text in its upper left corner, on a dark band for contrast."""
     image = Image.fromarray(picture).convert("RGBA")
     size = max(round(image.height / 24), 11)
     font = ImageFont.load_default(size=size)
@@ -244,7 +244,7 @@ def _write_mp4(path: Path, pictures: Iterator[Array], fps: float) -> None:
         ) from None
     first = next(pictures)
     size = (first.shape[1], first.shape[0])
-    options = ["-f", "mp4", "-movflags", "+faststart"]  # a browser begins before it has the whole file
+    options = ["-f", "mp4", "-movflags", "+faststart"]  # browsers start playing before the whole file is loaded
     writer = imageio_ffmpeg.write_frames(
         str(path), size, fps=fps, quality=7, codec="libx264", macro_block_size=2, output_params=options
     )

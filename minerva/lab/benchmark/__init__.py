@@ -1,1 +1,1 @@
-"""Algorithms times environments times seeds: a grid of runs, each trained, evaluated and kept as one small file."""
+"""Benchmarks: grids of algorithms, environments and seeds, each run trained, evaluated and stored as a small file."""

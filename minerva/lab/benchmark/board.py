@@ -1,4 +1,4 @@
-"""The table of a benchmark: what is done, running, failed, to be measured, stopped and not run."""
+"""The status table of a benchmark: which cells are done, running, failed, to be measured, stopped and not run."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ States = dict[Cell, "State"]
 
 
 class State(NamedTuple):
-    """Kind of a cell, and its mean return, the reason of its failure or the step at which it stopped."""
+    """State of a cell: its kind, with its mean return, the reason of its failure or the step at which it stopped."""
 
     kind: Kind
     mean: float = 0.0
@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 class Board(TerminalView):
-    """Show a grid, in place within a `with` block where there is a terminal, and in plain lines elsewhere."""
+    """Status display of a grid: redrawn in place in its `with` block in a terminal, plain lines elsewhere."""
 
     seconds_between_lines = 30.0
     drawing_time_share = 0.05
@@ -53,12 +53,12 @@ class Board(TerminalView):
         self._running: Sequence[Task] = ()
 
     def states(self, running: Sequence[Task] | None = None) -> States:
-        """Return every cell's state. `running` None: a cell is running if some process holds its folder."""
+        """Return every cell's state. `running` None: a cell is running if a process has locked its folder."""
         held = None if running is None else {cell for task in running for cell in task.cells}
         return {cell: self._state(cell, held) for row in self.rows for cell in row}
 
     def update(self, running: Sequence[Task]) -> None:
-        """Show what is running; where no picture shows it, print at once what begins and what has ended."""
+        """Show what is running; without a display, print at once what begins and what has ended."""
         if not self.in_place:
             for cell in (cell for task in self._running if task not in running for cell in task.cells):
                 state = self._state(cell, set())
@@ -70,8 +70,8 @@ class Board(TerminalView):
         self._running = running
         self.refresh(lambda: self._draw(running), lambda: self._lines(running))
 
-    def conclude(self, running: Sequence[Task] | None = None) -> States:
-        """Print the table and its notes to stay, and return the states."""
+    def print_summary(self, running: Sequence[Task] | None = None) -> States:
+        """Print the table and its notes permanently, and return the states."""
         states = self.states(running)
         self.console.print(self.table(states))
         for line in notes(states):
@@ -79,12 +79,12 @@ class Board(TerminalView):
         return states
 
     def table(self, states: States, height: int = ALL) -> RenderableType:
-        """Draw a row for each entry and environment, at most `height`."""
+        """Draw a row for each entry and environment, at most `height` rows."""
         rows = []
         for row in self.rows:
-            first, own = row[0], [states[cell] for cell in row]
-            named = {"entry": Text(first.entry.name), "environment": Text(first.env)}
-            rows.append({**named, "return": over_seeds(own), "each seed": each_seed(own)})
+            first, seeds = row[0], [states[cell] for cell in row]
+            names = {"entry": Text(first.entry.name), "environment": Text(first.env)}
+            rows.append({**names, "return": over_seeds(seeds), "each seed": each_seed(seeds)})
         return draw_rows(rows, self.console.options, height, wrap="each seed")
 
     def _draw(self, running: Sequence[Task]) -> RenderableType:
@@ -97,13 +97,13 @@ class Board(TerminalView):
         return Group(self.table(states, height), draw_rows(tasks, options), Text("\n".join(below)))
 
     def _lines(self, running: Sequence[Task]) -> list[str]:
-        """Return plain lines: what is running and how fast, what failed and why, and how many cells are what."""
+        """Return plain lines: what is running and how fast, what failed and why, and the number of cells per state."""
         tasks = [f"{task}: {self._progress(task).line()}" for task in running if task.kind == "train"]
         tasks += [f"measuring {task}" for task in running if task.kind == "measure"]
         return [*tasks, *notes(self.states(running))]
 
     def _progress(self, task: Task) -> Progress:
-        """Return the progress of a training, of which the slowest seed sets step and speed."""
+        """Return the progress of a training task; the slowest seed sets step and speed."""
         seeds = [self.files.progress(cell) for cell in task.cells]
         runs = [RunStatus("", seed.episode_return, seed.evaluations, [], []) for seed in seeds]
         step, speed = min(seed.step for seed in seeds), min(seed.per_second for seed in seeds)
@@ -126,14 +126,14 @@ class Board(TerminalView):
         return State("stopped", note=f"{step:,}") if step else State("not run")
 
     def _is_trained(self, cell: Cell, step: int) -> bool:
-        """Whether the cell's run was trained to its end; its checkpoint, slow to read, is opened only if it may be."""
+        """Return whether the cell's run is finished; its checkpoint, slow to read, is opened only near the end."""
         if cell not in self._trained and step >= SHORTEST * cell.total_steps and self.files.finished(cell):
             self._trained.add(cell)
         return cell in self._trained
 
 
 def notes(states: States) -> list[str]:
-    """Return lines for what failed and why, and how many cells are what."""
+    """Return lines for what failed and why, and the number of cells per state."""
     failed = [f"failed: {cell}: {state.note}" for cell, state in states.items() if state.kind == "failed"]
     kinds = [state.kind for state in states.values()]
     counts = [f"{kinds.count(kind)} {kind}" for kind in COLOURS if kinds.count(kind) and kind != "done"]
@@ -141,7 +141,7 @@ def notes(states: States) -> list[str]:
 
 
 def over_seeds(states: Sequence[State]) -> Text:
-    """Return mean ± standard deviation over the seeds that are done."""
+    """Return the mean ± standard deviation of the return over the seeds that are done."""
     means = [state.mean for state in states if state.kind == "done"]
     if not means:
         not_run = {state.kind for state in states} == {"not run"}
@@ -151,7 +151,7 @@ def over_seeds(states: Sequence[State]) -> Text:
 
 
 def each_seed(states: Sequence[State]) -> Text:
-    """Return every seed's state in order; neighbours in one state are counted, unless they are done."""
+    """Return every seed's state in order; neighbours in the same state are merged with a count, unless done."""
     parts: list[Text] = []
     for state, alike in itertools.groupby(states):
         count = len(list(alike))

@@ -1,6 +1,6 @@
-"""Where a benchmark's files lie, and what they say: a run's folder for each cell, and its result as one small file.
+"""Files of a benchmark: a run's folder for each cell, and its result as one small file.
 
-Nothing else is remembered. What is done, running, failed or not run is read from here, by whoever asks.
+There is no other state: what is done, running, failed or not run is always read from these files.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import RunFolder
 
 TAIL = 1 << 15
-"""Bytes at the end of metrics.jsonl that hold its latest rows."""
+"""Bytes to read at the end of metrics.jsonl for its latest rows."""
 SHORTEST = 0.95
-"""Share of its steps that a run has at least: it ends with the last whole rollout."""
+"""Smallest share of its budget that a finished run has taken: it ends with the last complete rollout."""
 
 
 class Progress(NamedTuple):
-    """How far a run is, as its metrics say."""
+    """Progress of a run, read from its metrics."""
 
     step: int = 0
     per_second: float = 0.0
     episode_return: float | None = None
     evaluations: tuple[float, ...] = ()
-    """The latest mean return in evaluation, if any."""
+    """Mean return of the latest evaluation, if any."""
 
 
 def spans(seeds: Sequence[int]) -> str:
-    """Seeds as a file's name has them: 0-4_7 for 0 to 4 and 7."""
+    """Format seeds for a file name: 0-4_7 for 0 to 4 and 7."""
     ends = [seed for seed in seeds if seed + 1 not in seeds]
     starts = [seed for seed in seeds if seed - 1 not in seeds]
     pairs = zip(sorted(starts), sorted(ends), strict=True)
@@ -43,47 +43,47 @@ def spans(seeds: Sequence[int]) -> str:
 
 
 def from_spans(text: str) -> set[int]:
-    """The seeds of such a name."""
+    """Parse seeds as formatted by `spans`: 0-4_7 is 0 to 4 and 7."""
     pairs = [part.split("-") for part in text.split("_")]
     return {seed for pair in pairs for seed in range(int(pair[0]), int(pair[-1]) + 1)}
 
 
 @dataclass(frozen=True)
 class Files:
-    """Paths of one benchmark: `out` holds the runs, `results` what is kept of them."""
+    """Paths of one benchmark: `out` holds the run folders, `results` the result files."""
 
     out: Path
     results: Path
 
     def group(self, cell: Cell) -> Path:
-        """The folder that holds the runs of all seeds of an entry and environment."""
+        """Return the folder of the runs of all seeds of an entry and environment."""
         return self.out / cell.entry.name / cell.task
 
     def run(self, cell: Cell) -> Path:
-        """A cell's run."""
+        """Return the run folder of a cell."""
         return self.group(cell) / f"seed{cell.seed}"
 
     def log(self, cells: Sequence[Cell]) -> Path:
-        """What their training prints."""
+        """Return the log file of the process that trains these cells."""
         return self.group(cells[0]) / f"train_seeds_{spans([cell.seed for cell in cells])}.log"
 
     def trained_together(self, cell: Cell) -> int:
-        """How many seeds were in the process that last trained this one."""
+        """Return the number of seeds in the process that last trained this cell."""
         logs = sorted(self.group(cell).glob("train_seeds_*.log"), key=lambda log: log.stat().st_mtime)
         seeds = [from_spans(log.stem.removeprefix("train_seeds_")) for log in logs]
         return next((len(group) for group in reversed(seeds) if cell.seed in group), 1)
 
     def failure(self, cell: Cell) -> Path:
-        """Where it says why a run failed, until it is tried again."""
+        """Return the file that holds the reason of a failure, until the run is tried again."""
         return self.group(cell) / f"seed{cell.seed}.failed"
 
     def result(self, cell: Cell) -> Path:
-        """A cell's result."""
+        """Return the result file of a cell."""
         label = f"_{cell.entry.label}" if cell.entry.label else ""
         return self.results / cell.entry.algo / f"{cell.task}{label}_seed{cell.seed}.json"
 
     def done(self, cell: Cell) -> dict[str, Any] | None:
-        """The cell's result, if it is there; a ConfigError if the file is another experiment's."""
+        """Return the cell's result, or None if there is none. Raise ConfigError if it is of another experiment."""
         path = self.result(cell)
         if not path.is_file():
             return None
@@ -97,13 +97,13 @@ class Files:
         if other:
             here, there = _compared(cell, kept)[other[0]]
             raise ConfigError(
-                f"{path} is the result of another experiment ({other[0]}: {there}, and here {here}): give the entry "
+                f"{path} is the result of another experiment ({other[0]}: {there}, here {here}): give the entry "
                 f"{cell.entry.name} another name, or other --results."
             )
         return kept
 
     def finished(self, cell: Cell) -> bool:
-        """Whether the cell's run has come to its end."""
+        """Return whether the cell's run is finished."""
         last = RunFolder(self.run(cell), cell.entry.algo).last
         try:
             return last.is_file() and load_checkpoint(last).about.get("finished") is True
@@ -111,12 +111,12 @@ class Files:
             return False
 
     def progress(self, cell: Cell) -> Progress:
-        """How far its run is."""
+        """Return the progress of a cell's run."""
         return progress(self.run(cell) / "metrics.jsonl")
 
 
 def progress(metrics: Path) -> Progress:
-    """What the latest rows of a metrics.jsonl say."""
+    """Return the progress recorded in the latest rows of a metrics.jsonl."""
     if not metrics.is_file():
         return Progress()
     with open(metrics, "rb") as file:
@@ -137,13 +137,13 @@ def progress(metrics: Path) -> Progress:
 
 
 def write_failure(path: Path, reason: str, log: Path) -> None:
-    """Keep why a run failed, for those who ask later."""
+    """Write the reason of a failure, for the status table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{reason} (log: {log})\n")
 
 
 def reason_in(log: Path, start: int, seed: int, code: int) -> str:
-    """Why a command failed, from what it wrote to its log after byte `start`: the line about the seed, or the error."""
+    """Return why a command failed, from its log after byte `start`: the line about the seed, or the error."""
     text = log.read_bytes()[start:].decode(errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for mark in (rf"seed{seed}:", r"^error:"):
@@ -152,11 +152,11 @@ def reason_in(log: Path, start: int, seed: int, code: int) -> str:
             return re.sub(rf"^(ERROR|WARNING|error:)\s+(seed{seed}: )?", "", found[-1])
     if code < 0:
         return f"killed by signal {-code}"
-    return lines[-1] if lines else f"it ended with exit code {code}"
+    return lines[-1] if lines else f"exit code {code}"
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is training in a run's folder."""
+    """Return whether a process is training in a run's folder."""
     if not folder.is_dir():
         return False
     handle = os.open(folder, os.O_RDONLY)
@@ -170,7 +170,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _compared(cell: Cell, kept: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What makes two results the same experiment: here, and in a result's file."""
+    """Return the values that identify an experiment, each as (wanted here, found in the result file)."""
     wanted = {"algo": cell.entry.algo, "env": cell.env, "seed": cell.seed, "preset": cell.entry.preset}
     wanted["changed"] = json.loads(json.dumps(dict(cell.entry.hyperparameters)))
     pairs = {name: (value, {"preset": "auto", "changed": {}, **kept}[name]) for name, value in wanted.items()}

@@ -1,4 +1,4 @@
-"""What a benchmark consists of: named entries times environments times seeds, read from a small TOML file."""
+"""The grid of a benchmark: named entries times environments times seeds, read from a small TOML file."""
 
 import dataclasses
 import re
@@ -19,7 +19,7 @@ Count = Annotated[int, AT_LEAST_ONE]
 
 @dataclass(frozen=True)
 class Entry:
-    """One way to train, under a name of its own: an algorithm, a preset, and what is set otherwise."""
+    """A named training setup: an algorithm, a preset, and overridden hyperparameters."""
 
     name: str
     algo: str
@@ -28,12 +28,12 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What tells its results from those of the algorithm with its preset: `ppo` has none, `ppo-3m` has `3m`."""
+        """Return the part of the name after the algorithm, used in result files: empty for `ppo`, `3m` for `ppo-3m`."""
         return self.name.removeprefix(self.algo).lstrip("-_.")
 
 
 class Cell(NamedTuple):
-    """One run: an entry on an environment with a seed, and how long it is trained."""
+    """One run: an entry on an environment with a seed and a budget of steps."""
 
     entry: Entry
     env: str
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 
     @property
     def task(self) -> str:
-        """The environment as a part of file names."""
+        """Return the environment id in a form that is safe in file names."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.env.removeprefix("dm_control/"))
 
     def __str__(self) -> str:
@@ -51,22 +51,22 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """All runs of a benchmark, in the order in which they are made: entry by entry, environment by environment."""
+    """All runs of a benchmark, in execution order: entry by entry, environment by environment."""
 
     entries: tuple[Entry, ...]
     envs: tuple[str, ...]
     seeds: tuple[int, ...]
     total_steps: int | None = None
-    """Environment steps of each run; None: the preset's."""
+    """Environment steps per run; None: the preset's."""
     episodes: int = 100
-    """Deterministic episodes with each run's last checkpoint."""
+    """Deterministic evaluation episodes of each run's last checkpoint."""
     evaluations: int = 20
-    """Evaluations during training."""
+    """Evaluations during each training run."""
     results: Path | None = None
-    """Where the results are collected."""
+    """Folder of the result files."""
 
     def rows(self) -> list[list[Cell]]:
-        """The cells of each entry and environment, one for each seed."""
+        """Return one list of cells per entry and environment, with a cell for each seed."""
         return [
             [Cell(entry, env, seed, self._budget(entry, env)) for seed in self.seeds]
             for entry in self.entries
@@ -74,7 +74,7 @@ class Grid:
         ]
 
     def check(self) -> None:
-        """A MinervaError for the first name or value that cannot be used."""
+        """Raise MinervaError for the first name or value that cannot be used."""
         for env in self.envs:
             check_id(env)
         for entry in self.entries:
@@ -86,7 +86,7 @@ class Grid:
                     raise ConfigError(f"{entry.name}: {error}") from None
 
     def chosen(self, names: Sequence[str], envs: Sequence[str]) -> "Grid":
-        """The part with these entries and environments; empty: all. An algorithm stands for all of its entries."""
+        """Return the grid of these entries and environments; empty: all. An algorithm selects all of its entries."""
         of_algo = {entry.algo: {e.name for e in self.entries if e.algo == entry.algo} for entry in self.entries}
         known = of_algo | {entry.name: {entry.name} for entry in self.entries}
         for wanted, of in ((names, known.keys()), (envs, set(self.envs))):
@@ -104,11 +104,11 @@ class Grid:
 
 
 def make_grid(entries: Mapping[str, Mapping[str, Any]], **values: Any) -> Grid:
-    """A grid from plain values, as they stand in a file; `results` stays as it is."""
+    """Return a grid from plain values as in a TOML file; `results` is not resolved against a folder."""
     known = [field.name for field in dataclasses.fields(Grid)]
     for name in values:
         if name not in known:
-            raise ConfigError(f"{name} is not a part of a grid. {nearest(name, known)}")
+            raise ConfigError(f"{name} is not a setting of a grid. {nearest(name, known)}")
     for name in ("total_steps", "episodes", "evaluations"):
         if name in values:
             values[name] = checked(name, values[name], Count)
@@ -120,13 +120,13 @@ def make_grid(entries: Mapping[str, Mapping[str, Any]], **values: Any) -> Grid:
     files = [(entry.algo, entry.label) for entry in grid.entries]
     twice = [entry.name for entry, file in zip(grid.entries, files, strict=True) if files.count(file) > 1]
     if twice:
-        raise ConfigError(f"{' and '.join(twice)} would write the same files: give them names that differ more.")
+        raise ConfigError(f"{' and '.join(twice)} would write the same files: give them more distinct names.")
     grid.check()
     return grid
 
 
 def read_grid(path: Path, **changed: Any) -> Grid:
-    """The grid in a TOML file, some values of it replaced. Its `results` is a path from the file's folder."""
+    """Read the grid in a TOML file, with `changed` values replaced. Its `results` is relative to the file's folder."""
     try:
         values = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -145,11 +145,13 @@ def read_grid(path: Path, **changed: Any) -> Grid:
 
 
 def _entry(name: str, values: Any) -> Entry:
-    """`name` is the algorithm if `values` name none."""
+    """Return an entry from the values of its table; `name` is the algorithm if they name none."""
     if not isinstance(values, dict):
         raise ConfigError(f"entries.{name} is {values!r}: write a table, such as [entries.{name}].")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ConfigError(f"{name!r} cannot name an entry: use letters, digits, dots and dashes, for it names folders.")
+        raise ConfigError(
+            f"{name!r} cannot name an entry: use letters, digits, dots and dashes; it becomes a folder name."
+        )
     algo, preset = values.get("algo", name), checked("preset", values.get("preset", "auto"), str)
     if algo not in ALGORITHMS:
         raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(str(algo), ALGORITHMS)}")
@@ -157,7 +159,7 @@ def _entry(name: str, values: Any) -> Entry:
 
 
 def _seeds(value: Any) -> list[int]:
-    """A count, `0:5`, `0,3` or a list."""
+    """Return the seeds given as a count, `0:5`, `0,3` or a list."""
     if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
         seeds = parse_seeds(value if isinstance(value, str) else ",".join(map(str, value)))
     else:
@@ -168,7 +170,7 @@ def _seeds(value: Any) -> list[int]:
 
 
 def _names(name: str, value: Any) -> list[str]:
-    """A list of texts, none of them twice."""
+    """Return a non-empty list of distinct strings; raise ConfigError if it is not one."""
     if not isinstance(value, (list, tuple)) or not value or not all(isinstance(each, str) for each in value):
         raise ConfigError(f"{name} is {value!r}: list at least one environment id, such as Pendulum-v1.")
     if len(set(value)) < len(value):

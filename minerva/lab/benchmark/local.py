@@ -1,4 +1,4 @@
-"""Tasks as processes of this machine."""
+"""Execution of benchmark tasks as processes of this machine."""
 
 import ctypes
 import functools
@@ -14,13 +14,16 @@ from minerva.envs.engines.envpool import THREADS, cores
 from minerva.lab.benchmark.tasks import Task
 
 SECONDS_TO_STOP = 20.0
-"""Seconds that a task has to write its checkpoint and end; a run needs ten at most."""
+"""Seconds that a task has to write its checkpoint and exit; a run needs ten at most."""
 PARENT_DEATH = 1
 """PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
 
 class LocalExecutor:
-    """At most `jobs` tasks at a time, which share the cores. Measuring takes no place on a GPU: it runs beside."""
+    """Executor of at most `jobs` tasks at a time, which share the cores.
+
+    With a GPU, measuring does not count against `jobs`: it runs on the CPU beside training.
+    """
 
     def __init__(self, jobs: int, gpu: bool) -> None:
         self.jobs, self.gpu = jobs, gpu
@@ -47,15 +50,15 @@ class LocalExecutor:
         return [(task, code) for task, _, code in codes if code is not None]
 
     def stop(self, tasks: Sequence[Task]) -> None:
-        """Let these tasks write their checkpoints and end, and wait for them."""
+        """Let these tasks write their checkpoints and exit, and wait for them."""
         end([process for task, process in self._processes if task in tasks])
         self._processes = [(task, process) for task, process in self._processes if task not in tasks]
 
 
 def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:
-    """Start a command that appends to `log`. The terminal's Ctrl-C does not reach it, and it ends with this process."""
+    """Start a command that appends to `log`. Ctrl-C does not reach it, and it is terminated with this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", THREADS: str(threads), "COLUMNS": "1000"}  # no folded lines
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", THREADS: str(threads), "COLUMNS": "1000"}  # no wrapped lines
     with open(log, "ab") as output:
         return subprocess.Popen(
             command,
@@ -69,7 +72,7 @@ def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[b
 
 
 def end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Send SIGTERM to all, and SIGKILL to those that are still there after `SECONDS_TO_STOP`."""
+    """Send SIGTERM to all, and SIGKILL to those that are still running after `SECONDS_TO_STOP`."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + SECONDS_TO_STOP
@@ -82,7 +85,7 @@ def end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _dies_with_parent() -> Callable[[], object] | None:
-    """On Linux the kernel sends SIGTERM to a child whose parent is gone: no run goes on that nobody watches."""
+    """Return a function that makes Linux send SIGTERM to a child when its parent dies, so that no run is orphaned."""
     if not sys.platform.startswith("linux"):
         return None
     return functools.partial(ctypes.CDLL(None).prctl, PARENT_DEATH, signal.SIGTERM)

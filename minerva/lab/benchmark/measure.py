@@ -12,18 +12,18 @@ import tyro
 from minerva.api import evaluate
 from minerva.errors import MinervaError, RunError
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.folder import PROVENANCE, find_checkpoint, read_config, write_whole
+from minerva.runs.folder import PROVENANCE, find_checkpoint, read_config, write_atomically
 from minerva.runs.metrics import read_rows
 
 HOW = ("device", "engine", "matmul")
-"""What a run was begun with: its command names these, and not what it is measured with."""
+"""Options of the training run that the result's command records; the evaluation may use others."""
 SAME_START = 5.0
 """Seconds by which the starts computed from two rows of one process may differ."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Which run, and what the result says of it that the run does not know."""
+    """The run to evaluate, the result file to write, and facts for it that the run does not know."""
 
     run: Path
     file: Path
@@ -35,14 +35,14 @@ class Measure:
     together: int = 1
 
     def write(self) -> None:
-        """Evaluate, and write the file whole or not at all."""
+        """Evaluate the run and write the result file atomically."""
         torch.set_num_threads(1)
         about, state = load_checkpoint(find_checkpoint(self.run, "last"))
         if about["finished"] is not True:
-            raise RunError(f"{self.run} is not finished: train it to its end first.")
+            raise RunError(f"{self.run} is not finished: finish its training first.")
         last = evaluate(self.run, which="last", episodes=self.episodes)
         config = read_config(self.run / "config.yaml")
-        kept = {
+        result = {
             "algo": about["algo"],
             "env": about["env"],
             "seed": about["seed"],
@@ -64,16 +64,16 @@ class Measure:
             **{name: config.get(name) for name in PROVENANCE},
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, json.dumps(kept) + "\n")
+        write_atomically(self.file, json.dumps(result) + "\n")
 
 
 def device_name(made: dict[str, Any]) -> str:
-    """What a run was begun on, by its config, or saved on, by its checkpoint."""
+    """Return the device of a run's config (where it was started) or checkpoint (where it was saved)."""
     return str(made["versions"].get("gpu", made["device"])) if made["device"].startswith("cuda") else "cpu"
 
 
 def train_seconds(rows: list[dict[str, Any]]) -> float:
-    """Time a run was trained for, over all processes that had a part in it, the waiting between them left out."""
+    """Return the training time summed over all processes of a run, without the time between them."""
     total = first = reached = elapsed = 0.0
     began: float | None = None
     for row in rows:
@@ -90,7 +90,7 @@ def train_seconds(rows: list[dict[str, Any]]) -> float:
 
 
 def main() -> int:
-    """Measure; exit code 1 and one sentence if that cannot be done."""
+    """Measure the run of the command line. Return 0, or print one error message and return 1."""
     try:
         tyro.cli(Measure).write()
     except (MinervaError, OSError) as error:

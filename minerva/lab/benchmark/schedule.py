@@ -1,4 +1,4 @@
-"""What is done next: the missing cells in the grid's order, as far as there is room and time for them."""
+"""Scheduling of a benchmark: starts the missing cells in the grid's order, as room and time allow."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,33 +10,33 @@ from minerva.lab.benchmark.tasks import Executor, Maker, Task
 from minerva.runs.signals import StopSignals, ignored_signals
 
 POLL = 0.2
-"""Seconds between looks at what has ended."""
+"""Seconds between polls of the running tasks."""
 MARGIN = 1.1
-"""A run is begun if what is left of the time is this many times what it is expected to take."""
+"""A run is started only if the time left is at least this many times its expected duration."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that runs needed for a step, to tell which can still be finished."""
+    """Measured seconds per step, to estimate which runs can still be finished."""
 
     of_entry: dict[str, list[float]] = field(default_factory=dict)
     of_algo: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, cell: Cell, steps: int, seconds: float) -> None:
-        """Note that a run needed so long for these steps."""
+        """Record the seconds that a run needed for these steps."""
         if steps > 0:
             self.of_entry.setdefault(cell.entry.name, []).append(seconds / steps)
             self.of_algo.setdefault(cell.entry.algo, []).append(seconds / steps)
 
     def expected(self, cell: Cell, steps: int) -> float:
-        """Seconds for these steps, from the slowest run of the entry, or of its algorithm; 0 if there was none."""
+        """Return the expected seconds for these steps, by the slowest run of the entry or algorithm; 0 if unknown."""
         known = self.of_entry.get(cell.entry.name) or self.of_algo.get(cell.entry.algo) or [0.0]
         return max(known) * steps
 
 
 @dataclass
 class Started:
-    """A task under way: when it began, from which step, and where its part of the log begins."""
+    """A started task: when it began, from which step, and at which byte of the log."""
 
     at: float
     step: int
@@ -44,7 +44,7 @@ class Started:
 
 
 class Schedule:
-    """Runs what is missing of a grid, and knows at any time what is done, running, failed and not run."""
+    """Schedule of the cells of a grid that have no result yet."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Schedule:
     ) -> None:
         """Plan the missing cells, to be run within `within` seconds.
 
-        `together` says whether cells that differ in their seed are trained in one process, given how many such rows
-        there are.
+        `together(cells, rows)` decides whether cells that differ only in their seed are trained in one process, given
+        the number of such rows.
         """
         self.maker, self.files, self.executor = maker, maker.files, executor
         self.deadline = None if within is None else time.monotonic() + within
@@ -72,7 +72,7 @@ class Schedule:
             self.waiting += [self.maker.train(group) for group in groups]
 
     def run(self, show: Callable[[Sequence[Task]], None]) -> bool:
-        """Until nothing is left to do, calling `show` with what is running. False if a signal ended it."""
+        """Run until nothing is left, calling `show` with the running tasks. Return False if a signal stopped it."""
         with StopSignals() as signals:
             while True:
                 for task, code in self.executor.ended():
@@ -90,7 +90,7 @@ class Schedule:
                 time.sleep(POLL)
 
     def _missing(self, row: Sequence[Cell]) -> list[Cell]:
-        """The cells that have no result; how long the others took is noted."""
+        """Return the cells without a result, and record the pace of the others."""
         missing = []
         for cell in row:
             kept = self.files.done(cell)
@@ -111,14 +111,14 @@ class Schedule:
                 self.executor.start(task)
 
     def _in_time(self, task: Task) -> bool:
-        """Whether a task can be expected to end before the deadline."""
+        """Return whether a task is expected to end before the deadline."""
         if self.deadline is None or task.kind == "measure":
             return True
         steps = task.cells[0].total_steps - self._step(task)
         return self.deadline - time.monotonic() >= MARGIN * self.pace.expected(task.cells[0], steps)
 
     def _stop_training(self) -> None:
-        """The time is up: nothing is trained any more, but what is finished is measured, or it would be lost."""
+        """Stop all training at the deadline; finished runs are still measured, or their results would be lost."""
         training = [task for task in self.executor.running() if task.kind == "train"]
         with ignored_signals():
             self.executor.stop(training)
@@ -127,7 +127,7 @@ class Schedule:
         self.waiting += [self.maker.measure(cell) for cell in finished]
 
     def _end(self, task: Task, code: int) -> None:
-        """A task has ended by itself: what follows from it, or why it failed."""
+        """Handle a task that has ended: queue the measuring of its finished runs, or record why it failed."""
         began = self.started.pop(task)
         if task.kind == "train":
             self.pace.add(task.cells[0], self._step(task) - began.step, time.monotonic() - began.at)
@@ -139,5 +139,5 @@ class Schedule:
                 write_failure(self.files.failure(cell), reason, task.log)
 
     def _step(self, task: Task) -> int:
-        """How far the slowest of its runs is."""
+        """Return the step of the slowest run of a task."""
         return min(self.files.progress(cell).step for cell in task.cells)

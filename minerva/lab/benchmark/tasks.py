@@ -1,4 +1,4 @@
-"""What has to be done for a cell: idempotent commands. Given again, each goes on where it was, or has nothing to do."""
+"""Tasks of a benchmark: idempotent commands. Run again, each resumes where it stopped, or has nothing to do."""
 
 import json
 import shlex
@@ -19,13 +19,13 @@ PYTHON = (sys.executable, "-m")
 
 @dataclass(frozen=True)
 class Task:
-    """One command that trains or measures some cells."""
+    """One command that trains some cells or measures one."""
 
     kind: Literal["train", "measure"]
     cells: tuple[Cell, ...]
     command: tuple[str, ...]
     log: Path
-    """What it prints is appended here."""
+    """File to which its output is appended."""
 
     def __str__(self) -> str:
         first = self.cells[0]
@@ -35,27 +35,27 @@ class Task:
 
 
 class Executor(Protocol):
-    """Runs tasks somewhere."""
+    """Interface of what runs tasks: on this machine or on a cluster."""
 
     def room(self, task: Task) -> bool:
-        """Whether the task could be started now."""
+        """Return whether the task could be started now."""
 
     def start(self, task: Task) -> None:
-        """Start it."""
+        """Start a task."""
 
     def running(self) -> list[Task]:
-        """Those that were started and have not been returned by `ended`."""
+        """Return the tasks that were started and have not been returned by `ended`."""
 
     def ended(self) -> list[tuple[Task, int]]:
-        """Those that ended since the last call, with their exit codes."""
+        """Return the tasks that ended since the last call, with their exit codes."""
 
     def stop(self, tasks: Sequence[Task]) -> None:
-        """Let these tasks write their checkpoints and end; after this none of them is running."""
+        """Let these tasks write their checkpoints and exit; return once none of them is running."""
 
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes the tasks of a grid."""
+    """Factory of the tasks of a grid."""
 
     grid: Grid
     files: Files
@@ -64,7 +64,7 @@ class Maker:
     matmul: MatmulPrecision = "highest"
 
     def train(self, cells: Sequence[Cell]) -> Task:
-        """Train these seeds of one entry and environment: one alone, or several in one process."""
+        """Return the task that trains these seeds of one entry and environment in one process."""
         first, folder = cells[0], self.files.group(cells[0])
         seeds = ",".join(str(cell.seed) for cell in cells)
         where = ["--seed", seeds, "--run-dir", str(self.files.run(first))]
@@ -73,37 +73,37 @@ class Maker:
         return Task("train", tuple(cells), (*PYTHON, "minerva", *self.options(first), *where), self.files.log(cells))
 
     def measure(self, cell: Cell) -> Task:
-        """Evaluate the last checkpoint of a finished run and write the result."""
+        """Return the task that evaluates the last checkpoint of a finished run and writes the result."""
         entry = cell.entry
-        told = {
+        options = {
             "run": self.files.run(cell),
             "file": self.files.result(cell),
             "label": entry.label,
             "preset": entry.preset,
             "changed": json.dumps(dict(entry.hyperparameters)),
-            "command": shlex.join(["minerva", *self.asked(cell), "--seed", str(cell.seed)]),
+            "command": shlex.join(["minerva", *self.recorded_options(cell), "--seed", str(cell.seed)]),
             "episodes": self.grid.episodes,
             "together": self.files.trained_together(cell),
         }
-        words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         log = self.files.group(cell) / f"measure_seed_{cell.seed}.log"
         return Task("measure", (cell,), (*PYTHON, "minerva.lab.benchmark.measure", *words), log)
 
     def options(self, cell: Cell) -> list[str]:
-        """`train` and everything but the seed and the folder."""
-        how = ["--device", self.device, "--engine", self.engine, "--matmul", self.matmul]
-        return [*self.asked(cell), *how]
+        """Return the arguments of `minerva train` for a cell, without seed and folder."""
+        hardware = ["--device", self.device, "--engine", self.engine, "--matmul", self.matmul]
+        return [*self.recorded_options(cell), *hardware]
 
-    def asked(self, cell: Cell) -> list[str]:
-        """The same without device, engine and precision: a finished run knows its own, whatever it is measured with."""
+    def recorded_options(self, cell: Cell) -> list[str]:
+        """Return the arguments of `minerva train` without device, engine and precision, which the run records."""
         every = max(cell.total_steps // self.grid.evaluations, 1)
         named = {"env": cell.env, "total-steps": cell.total_steps, "eval-every": every, "preset": cell.entry.preset}
         words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
-        return ["train", cell.entry.algo, *words, *written(cell.entry.algo, cell.entry.hyperparameters)]
+        return ["train", cell.entry.algo, *words, *command_line_options(cell.entry.algo, cell.entry.hyperparameters)]
 
 
-def written(algo: str, hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Hyperparameters as they are typed."""
+def command_line_options(algo: str, hyperparameters: Mapping[str, Any]) -> list[str]:
+    """Return hyperparameters as command-line options."""
     words: list[str] = []
     for name, value in hyperparameters.items():
         option = name.replace("_", "-")

@@ -1,1 +1,1 @@
-"""Runs on Ray, whatever machines that has. Nothing else imports Ray, and only when it is asked for."""
+"""Training on a Ray cluster or a local Ray. Only this package imports Ray, and only when it is used."""

@@ -1,8 +1,8 @@
-"""Many simulators, one learner: blocks of environments stepped by Ray actors.
+"""Remote workers as Ray actors: many simulators for one learner.
 
-An actor that dies, or whose node does, is started again by Ray, on another node if need be, and is sent the call that
-it left unanswered once more. `Block.collect` is a function of what it is sent: the run goes on as if nothing had been.
-What an actor is made of and what it is sent are kept here until its answer has come, not in Ray's hands alone.
+If an actor or its node dies, Ray restarts the actor, on another node if needed, and repeats the unanswered call.
+`ActorWorker.collect` depends only on its arguments, so the run continues as if nothing had happened. The constructor
+arguments and the call's arguments are referenced here until the result has arrived, so that Ray cannot lose them.
 """
 
 import os
@@ -21,11 +21,11 @@ from minerva.loop.remote import ActorWorker, LocalWorker, RemoteCollector, Worke
 from minerva.trainers.registry import agent_class
 
 CALLS = 1_000_000
-"""To act, in an actor's life: enough that making it quick pays."""
+"""Calls of the policy expected in an actor's life: enough that preparing a fast one pays."""
 
 
-def make_block(algo: str, config: Config, env: EnvLike, num_envs: int, engine: EngineName) -> ActorWorker:
-    """A worker's part. What its agent holds is replaced with every order."""
+def make_worker(algo: str, config: Config, env: EnvLike, num_envs: int, engine: EngineName) -> ActorWorker:
+    """Return a worker with its own environments and agent; every request replaces the agent's weights."""
     torch.set_num_threads(1)
     probe = make_engine(env, 1, engine)
     dimensions = probe.observation.size, probe.action.size
@@ -34,85 +34,88 @@ def make_block(algo: str, config: Config, env: EnvLike, num_envs: int, engine: E
     return ActorWorker(agent, env, num_envs, engine, CALLS)
 
 
-class RayBlock:
-    """The body of a Ray actor."""
+class RayActor:
+    """A Ray actor that holds one worker."""
 
     def __init__(self, made_of: Sequence[Any]) -> None:
-        """A reference in a list, which Ray hands over as it is and does not have to find again at a restart."""
+        """Make the worker from a reference in a list, which Ray passes unresolved, so that a restart can reuse it."""
         import ray as package
 
-        self.block = make_block(*package.get(made_of[0]))
+        self.worker = make_worker(*package.get(made_of[0]))
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """A method of the block. Weights come as a reference, so that a node fetches them once for all its actors."""
+        """Call a method of the worker. Weights are a reference, so that a node loads them once for all its actors."""
         import ray as package
 
         if name == "collect":
-            order = arguments[0]
-            arguments = (order._replace(weights=package.get(order.weights)),)
-        return getattr(self.block, name)(*arguments)
+            request = arguments[0]
+            arguments = (request._replace(weights=package.get(request.weights)),)
+        return getattr(self.worker, name)(*arguments)
 
     def process(self) -> int:
-        """The number of the actor's process."""
+        """Return the process id of the actor."""
         return os.getpid()
 
 
 class RayWorker:
-    """A worker in a Ray actor."""
+    """Learner's handle of a worker that lives in a Ray actor."""
 
     def __init__(self, package: Any, handle: Any) -> None:
         self.ray, self.handle = package, handle
 
     def begin(self, name: str, *arguments: Any) -> Any:
-        """See `Worker`. Arguments are kept until the result is here: it may be lost with a node, and made again."""
-        kept = [self.ray.put(argument) for argument in arguments]
-        return self.handle.call.remote(name, *kept), kept
+        """Start a call of the worker's method and return a handle of it.
+
+        The arguments are referenced until the result has arrived: it may be lost with a node, and computed again.
+        """
+        references = [self.ray.put(argument) for argument in arguments]
+        return self.handle.call.remote(name, *references), references
 
     def result(self, begun: Any) -> Any:
-        """See `Worker`."""
-        reference, _kept = begun
+        """Wait for the result of a call started by `begin`, and return it."""
+        reference, _ = begun
         return self.ray.get(reference)
 
     def close(self) -> None:
-        """See `Worker`."""
+        """End the actor."""
         self.ray.kill(self.handle)
 
 
-class RayBlocks(RemoteCollector):
-    """RemoteCollector whose workers are Ray actors."""
+class RayCollector(RemoteCollector):
+    """Remote collector whose workers are Ray actors."""
 
     def __init__(self, package: Any, workers: Sequence[Worker], num_envs: int, made_of: Any) -> None:
-        """`made_of` is the reference that actors are made from, also those that replace others."""
+        """Keep `made_of`, the reference to the constructor arguments of actors, for restarted ones as well."""
         self._ray, self._made_of = package, made_of
         super().__init__(workers, num_envs)
 
     def publish(self, weights: Tree) -> Any:
-        """Put the weights into Ray's store, where each node gets them once."""
+        """Put the weights into Ray's object store, from which each node loads them once."""
         return self._ray.put(weights)
 
 
-def ray_blocks(
+def ray_collector(
     algo: str, config: Any, env: EnvLike, actors: int, engine: EngineName = "auto", address: str | None = None
 ) -> RemoteCollector:
-    """The environments of a config, in the hands of so many Ray actors of one core each."""
+    """Return a collector that divides the config's environments among `actors` Ray actors of one core each."""
     _check(actors, config.num_envs)
     package = ray(address)
     options = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": "SPREAD"}
-    remote = package.remote(**options)(RayBlock)
+    remote = package.remote(**options)(RayActor)
     made_of = package.put((algo, config, env, config.num_envs // actors, _engine(engine)))
     workers = [RayWorker(package, remote.remote([made_of])) for _ in range(actors)]
-    return RayBlocks(package, workers, config.num_envs, made_of)
+    return RayCollector(package, workers, config.num_envs, made_of)
 
 
-def local_blocks(algo: str, config: Any, env: EnvLike, blocks: int, engine: EngineName = "auto") -> RemoteCollector:
-    """The same blocks in this process, one after the other: what actors collect, without them."""
-    _check(blocks, config.num_envs)
-    made_of = (algo, config, env, config.num_envs // blocks, _engine(engine))
-    return RemoteCollector([LocalWorker(make_block(*made_of)) for _ in range(blocks)], config.num_envs)
+def local_collector(algo: str, config: Any, env: EnvLike, workers: int, engine: EngineName = "auto") -> RemoteCollector:
+    """Return a collector that runs the workers of `ray_collector` in this process, one after the other."""
+    _check(workers, config.num_envs)
+    made_of = (algo, config, env, config.num_envs // workers, _engine(engine))
+    return RemoteCollector([LocalWorker(make_worker(*made_of)) for _ in range(workers)], config.num_envs)
 
 
 def _engine(engine: EngineName) -> EngineName:
-    """EnvPool only if it is asked for: its simulators have no snapshots that another actor could go on from."""
+    """Resolve "auto" to gymnasium: EnvPool's simulators have no snapshots from which another actor could continue."""
     return "gymnasium" if engine == "auto" else engine
 
 

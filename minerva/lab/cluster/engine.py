@@ -1,4 +1,4 @@
-"""Ray itself: found, started or joined."""
+"""Import Ray, and start it or connect to a cluster."""
 
 import contextlib
 import importlib
@@ -14,18 +14,18 @@ from minerva.errors import ConfigError
 from minerva.lab.benchmark.files import is_locked
 
 OBJECTS = 200 << 20
-"""Bytes for objects that tasks share, where Ray is started here: commands and numbers are all that is sent."""
+"""Bytes of Ray's object store if it is started on this machine: only commands and numbers are sent."""
 RELEASE = 60.0
-"""Seconds to wait for the folders of runs: on a node that was cut off they may still be being closed."""
+"""Seconds to wait for the folders of runs: on a disconnected node a run may still be closing them."""
 
 
 def ray(address: str | None = None) -> Any:
-    """The package, connected: to the cluster at `address`, or to this machine, on which it is then started."""
+    """Return the package `ray`, connected to the cluster at `address`, or started on this machine if that is None."""
     package = imported()
     if not package.is_initialized():
         started: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": OBJECTS}
         try:
-            with _own_signals():
+            with _restored_signals():
                 package.init(address or "local", logging_level="error", log_to_driver=False, **started)
         except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
@@ -37,22 +37,22 @@ def ray(address: str | None = None) -> Any:
 
 
 def imported() -> Any:
-    """The package, or a ConfigError that says how to get it."""
+    """Return the package `ray`, or raise ConfigError with the command that installs it."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("This needs Ray, which is not installed: pip install -e '.[cluster]'.")
     return importlib.import_module("ray")
 
 
 def wait_until_released(folders: Sequence[Path]) -> None:
-    """Until no process is training in these runs' folders any more."""
+    """Wait until no process is training in these run folders any more."""
     deadline = time.monotonic() + RELEASE
     while any(map(is_locked, folders)) and time.monotonic() < deadline:
         time.sleep(0.2)
 
 
 @contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray takes over SIGTERM, and aborts at it; inside, it may, and afterwards signals are heeded as before."""
+def _restored_signals() -> Iterator[None]:
+    """Restore the signal handlers at the end of a `with` block: Ray replaces SIGTERM's by one that aborts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A benchmark's tasks on a Ray cluster. A task whose node dies is run again on another, from its checkpoint."""
+"""Execution of benchmark tasks on a Ray cluster. A task whose node dies is resumed on another, from its checkpoint."""
 
 import sys
 import time
@@ -13,20 +13,20 @@ from minerva.lab.benchmark.tasks import Task
 from minerva.lab.cluster.engine import RELEASE, ray, wait_until_released
 
 ATTEMPTS = 5
-"""Times a task is tried again: its node died, it was preempted, or it failed for a reason that may be the node's."""
+"""Retries of a task whose node died, that was preempted, or that failed for a reason that may be the node's."""
 WRONG_INPUT = 2
-"""The exit code that no other node would change."""
+"""Exit code of wrong input, which a retry on another node would not change."""
 POLL = 0.2
 
 
 class RayExecutor:
-    """Sends each task to a node with a free core and, for training on a GPU, a share of one.
+    """Executor that sends each task to a node with a free core and, for training on a GPU, a share of one.
 
-    Folders have to be the same on all nodes: results and checkpoints land in shared storage.
+    All nodes must see the same folders: results and checkpoints are written to shared storage.
     """
 
     def __init__(self, files: Files, address: str | None, jobs: int | None, gpu: bool) -> None:
-        """At most `jobs` at a time; None: as many as the cluster has room for. On a GPU, `jobs` share each."""
+        """Run at most `jobs` tasks at a time; None: as many as fit the cluster. With GPUs, `jobs` tasks share each."""
         self.ray = ray(address)
         self.files, self.jobs = files, jobs
         self.share = 1.0 / (jobs or 1) if gpu else 0.0
@@ -37,7 +37,7 @@ class RayExecutor:
         self._attempt = self.ray.remote(num_cpus=1, **how)(attempt)
 
     def room(self, task: Task) -> bool:
-        """See `Executor`. One more than fits is sent, so that a cluster that can grow sees the need."""
+        """Return whether the task could be started now; one more than fits, so that an elastic cluster scales up."""
         if self.share and task.kind == "train":
             training = [other for other in self.running() if other.kind == "train"]
             return len(training) <= self._resource("GPU") / self.share
@@ -46,25 +46,25 @@ class RayExecutor:
         )
 
     def start(self, task: Task) -> None:
-        """See `Executor`."""
+        """Submit a task to the cluster."""
         training = task.kind == "train"
         folders = [self.files.run(cell) for cell in task.cells] if training else []
         remote = self._attempt.options(num_gpus=self.share if training else 0.0)
         self._tasks[remote.remote(task, folders)] = task
 
     def running(self) -> list[Task]:
-        """See `Executor`."""
+        """Return the tasks that were started and have not been returned by `ended`."""
         return list(self._tasks.values())
 
     def ended(self) -> list[tuple[Task, int]]:
-        """See `Executor`."""
+        """Return the tasks that ended since the last call, with their exit codes."""
         if not self._tasks:
             return []
         over, _ = self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         return [(self._tasks.pop(reference), self._code(reference)) for reference in over]
 
     def stop(self, tasks: Sequence[Task]) -> None:
-        """See `Executor`."""
+        """Let these tasks write their checkpoints and exit, and wait for them."""
         stopped = [reference for reference, task in self._tasks.items() if task in tasks]
         for reference in stopped:
             self.ray.cancel(reference)
@@ -73,7 +73,7 @@ class RayExecutor:
         self._tasks = {reference: task for reference, task in self._tasks.items() if reference not in stopped}
 
     def _code(self, reference: Any) -> int:
-        """A task's exit code, also if all attempts failed."""
+        """Return a task's exit code, also if all attempts failed."""
         try:
             return int(self.ray.get(reference))
         except self.ray.exceptions.RayTaskError as error:
@@ -86,7 +86,7 @@ class RayExecutor:
 
 
 class AttemptFailedError(Exception):
-    """Raised by an attempt that another one may mend."""
+    """An attempt failed, and another one may succeed."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -94,7 +94,7 @@ class AttemptFailedError(Exception):
 
 
 def attempt(task: Task, folders: list[Path]) -> int:
-    """On a node: run the command to its end. Cancelled, or left alone by its node, it stops where it can go on."""
+    """Run a task's command on a node and return its exit code. If cancelled, the command stops with a checkpoint."""
     wait_until_released(folders)
     process = begin((sys.executable, *task.command[1:]), task.log, threads=1)
     try:

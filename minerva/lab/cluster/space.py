@@ -1,4 +1,4 @@
-"""What can be searched, read off a config class: each field's type, its range and where it stands now."""
+"""Search spaces, derived from a config: each field's type, its range and its current value."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,29 +10,29 @@ from minerva.errors import ConfigError
 from minerva.trainers.registry import config_class
 
 TIMES = 10.0
-"""A positive number is searched from a tenth to ten times of what it is."""
+"""A positive float is searched from a tenth to ten times its value."""
 TIMES_WHOLE = 4
-"""A whole number from a quarter to four times."""
+"""An integer is searched from a quarter to four times its value."""
 TIMES_SHORT = 5.0
-"""What a discount or trace parameter lacks to 1, from a fifth to five times."""
+"""A discount or trace parameter g is searched in 1 - g, from a fifth to five times its value."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One hyperparameter's values: a list of choices, or an interval."""
+    """Search range of one hyperparameter: a list of choices, or an interval."""
 
     name: str
     choices: tuple[Any, ...] = ()
     low: float = 0.0
     high: float = 0.0
     log: bool = False
-    """Drawn so that factors count, not differences."""
+    """Sample on a logarithmic scale."""
     whole: bool = False
     from_one: bool = False
-    """The interval is of what the value lacks to 1."""
+    """The interval is that of 1 - value."""
 
     def value(self, drawn: Any) -> Any:
-        """The hyperparameter's value for what was drawn."""
+        """Return the hyperparameter's value for a sample of the interval."""
         return 1.0 - drawn if self.from_one else drawn
 
     def __str__(self) -> str:
@@ -43,8 +43,10 @@ class Dimension:
 
 
 def space(algo: str, config: Config, wanted: Sequence[str]) -> list[Dimension]:
-    """The dimensions that `wanted` names, as `name`, `name=low:high` or `name=a,b,c`; none: what an update takes as
-    numbers, such as rates, bounds and discounts."""
+    """Return the dimensions named by `wanted` as `name`, `name=low:high` or `name=a,b,c`.
+
+    None given: all positive numbers that the update takes as tensors, such as learning rates, bounds and discounts.
+    """
     values, annotations = config.to_dict(), type(config).annotations()
     if not wanted:
         return [_around(name, values[name], annotations[name]) for name in _numbers(algo, values)]
@@ -59,7 +61,7 @@ def _numbers(algo: str, values: Mapping[str, Any]) -> list[str]:
 def _dimension(text: str, values: Mapping[str, Any], annotations: Mapping[str, Any]) -> Dimension:
     name, _, given = text.partition("=")
     if name not in annotations:
-        raise ConfigError(f"{name} is not a setting that can be searched. {nearest(name, annotations)}")
+        raise ConfigError(f"{name} is not a hyperparameter that can be searched. {nearest(name, annotations)}")
     if not given:
         return _around(name, values[name], annotations[name])
     try:
@@ -75,24 +77,24 @@ def _dimension(text: str, values: Mapping[str, Any], annotations: Mapping[str, A
 
 
 def _between(name: str, low: float, high: float, annotation: Any) -> Dimension:
-    """An interval that was given."""
+    """Return the dimension of an interval given by the user."""
     whole = _plain(annotation) is int
     for end in (low, high):
         checked(name, int(end) if whole else end, annotation)
     if low >= high:
-        raise ConfigError(f"{name} is searched from {low:g} to {high:g}: the second has to be larger.")
+        raise ConfigError(f"{name} is searched from {low:g} to {high:g}: the second must be larger.")
     return Dimension(name, low=low, high=high, log=low > 0 and high / low >= TIMES_WHOLE, whole=whole)
 
 
 def _around(name: str, value: Any, annotation: Any) -> Dimension:
-    """The interval around a value that its type and its range suggest."""
+    """Return the default dimension around a value, by its type and allowed range."""
     plain = _plain(annotation)
     if plain is bool:
         return Dimension(name, (False, True))
     if get_origin(plain) is Literal:
         return Dimension(name, get_args(plain))
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"{name} is {value}, which suggests no range: write it, as {name}=low:high or {name}=a,b,c.")
+        raise ConfigError(f"{name} is {value}, which has no default range: give one, {name}=low:high or {name}=a,b,c.")
     if plain is int:
         return Dimension(name, low=max(value // TIMES_WHOLE, 1), high=value * TIMES_WHOLE, log=True, whole=True)
     lacking = 1.0 - value
@@ -105,7 +107,7 @@ def _around(name: str, value: Any, annotation: Any) -> Dimension:
 
 
 def _plain(annotation: Any) -> Any:
-    """The type itself, without range and without None."""
+    """Return the type of an annotation, without range and without None."""
     wanted = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     others = [part for part in get_args(wanted) if part is not type(None)]
     return others[0] if type(None) in get_args(wanted) else wanted
@@ -117,7 +119,7 @@ def _within(annotation: Any) -> Within:
 
 
 def _literal(word: str) -> Any:
-    """A number, true or false, or the word itself."""
+    """Parse a word as a number or a boolean; else return the word."""
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     for kind in (int, float):

@@ -1,4 +1,4 @@
-"""The search itself: Ray Tune runs the trials, Optuna proposes them, ASHA ends those that fall behind."""
+"""Hyperparameter search: Ray Tune runs the trials, Optuna proposes them, ASHA stops those that fall behind."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import TrainingError
 from minerva.lab.benchmark.local import begin, end
-from minerva.lab.benchmark.tasks import written
+from minerva.lab.benchmark.tasks import command_line_options
 from minerva.lab.cluster.engine import ray, wait_until_released
 from minerva.lab.cluster.space import Dimension
 from minerva.runs.metrics import read_rows
@@ -21,11 +21,11 @@ from minerva.runs.metrics import read_rows
 METRIC = "eval/return_mean"
 POLL = 0.5
 FAILURES = 3
-"""Times a trial is tried again, from its checkpoint."""
+"""Times that a failed trial is resumed from its checkpoint."""
 
 
 class Best(NamedTuple):
-    """What a search found."""
+    """Best trial of a search: hyperparameters, mean return over seeds, step, and the number of trials."""
 
     hyperparameters: dict[str, Any]
     mean: float
@@ -35,7 +35,7 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched for, on what, and with how much effort."""
+    """A hyperparameter search: algorithm, environment, seeds, search space and budget."""
 
     algo: str
     env: str
@@ -50,24 +50,25 @@ class Search:
     engine: EngineName = "auto"
 
     def command(self, drawn: dict[str, Any], folder: Path) -> list[str]:
-        """A trial: an ordinary training of all seeds, which goes on where it was if it is given again."""
+        """Return a trial's command: it trains all seeds, and resumes them if it is run again."""
         named = {"env": self.env, "seeds": ",".join(map(str, self.seeds)), "total-steps": self.total_steps}
         named |= {"eval-every": max(self.total_steps // self.evaluations, 1), "preset": self.preset}
         named |= {"device": self.device, "engine": self.engine, "run-dir": folder}
         words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
-        return [sys.executable, "-m", "minerva", "train", self.algo, *words, *written(self.algo, self.values(drawn))]
+        options = command_line_options(self.algo, self.values(drawn))
+        return [sys.executable, "-m", "minerva", "train", self.algo, *words, *options]
 
     def values(self, drawn: dict[str, Any]) -> dict[str, Any]:
-        """The hyperparameters of what was drawn."""
+        """Return the hyperparameters for samples of the dimensions."""
         return {each.name: each.value(drawn[each.name]) for each in self.dimensions}
 
     def run(self, address: str | None, jobs: int | None) -> Best:
-        """Search; a search that was stopped goes on."""
-        os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends all of it, as everywhere in Minerva
+        """Run the search, or resume one that was stopped, and return the best trial."""
+        os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C stops the whole search
         ray(address)
         from ray import tune
 
-        trial = tune.with_resources(tune.with_parameters(follow, search=self), self._resources())
+        trial = tune.with_resources(tune.with_parameters(run_trial, search=self), self._resources())
         path = self.out / "search"
         if tune.Tuner.can_restore(str(path)):
             tuner = tune.Tuner.restore(str(path), trial, resume_unfinished=True, restart_errored=True)
@@ -77,7 +78,7 @@ class Search:
         metrics_of_all = [results[n].metrics or {} for n in range(len(results))]
         ended = [metrics for metrics in metrics_of_all if METRIC in metrics]
         if not ended:
-            raise TrainingError(f"No trial came to an evaluation: see the logs in {self.out / 'trials'}.")
+            raise TrainingError(f"No trial reached an evaluation: see the logs in {self.out / 'trials'}.")
         furthest = max(metrics["step"] for metrics in ended)
         best = max((metrics for metrics in ended if metrics["step"] == furthest), key=lambda metrics: metrics[METRIC])
         return Best(self.values(best["config"]), best[METRIC], furthest, len(ended))
@@ -89,7 +90,7 @@ class Search:
         asha = ASHAScheduler(time_attr="step", max_t=self.total_steps, grace_period=max(self.total_steps // 8, 1))
         return tune.Tuner(
             trial,
-            param_space={each.name: drawn_from(tune, each) for each in self.dimensions},
+            param_space={each.name: ray_distribution(tune, each) for each in self.dimensions},
             tune_config=tune.TuneConfig(
                 metric=METRIC,
                 mode="max",
@@ -110,8 +111,8 @@ class Search:
         return {"cpu": 1, **({"gpu": 1} if self.device != "cpu" else {})}
 
 
-def drawn_from(tune: Any, dimension: Dimension) -> Any:
-    """Ray Tune's word for a dimension."""
+def ray_distribution(tune: Any, dimension: Dimension) -> Any:
+    """Return Ray Tune's distribution for a dimension."""
     if dimension.choices:
         return tune.choice(list(dimension.choices))
     if dimension.whole:
@@ -120,8 +121,8 @@ def drawn_from(tune: Any, dimension: Dimension) -> Any:
     return (tune.loguniform if dimension.log else tune.uniform)(dimension.low, dimension.high)
 
 
-def follow(drawn: dict[str, Any], search: Search) -> None:
-    """On a node: train, and report the mean over seeds of every evaluation."""
+def run_trial(drawn: dict[str, Any], search: Search) -> None:
+    """Train on a node, and report the mean over seeds of every evaluation."""
     from ray import tune
 
     folder = search.out / "trials" / tune.get_context().get_trial_id()
@@ -132,7 +133,7 @@ def follow(drawn: dict[str, Any], search: Search) -> None:
     try:
         running = True
         while running:
-            running = process.poll() is None  # asked before the last look, so that none is missed
+            running = process.poll() is None  # polled before reading, so that no evaluation is missed
             for step, mean in evaluations(folder, search.seeds):
                 if step > reported:
                     reported = step
@@ -145,7 +146,7 @@ def follow(drawn: dict[str, Any], search: Search) -> None:
 
 
 def evaluations(folder: Path, seeds: Sequence[int]) -> Iterator[tuple[int, float]]:
-    """Step and mean return of each evaluation that all seeds have had."""
+    """Yield step and mean return over seeds of each evaluation that all seeds have finished."""
     files = [folder / f"seed{seed}" / "eval" / "evaluations.jsonl" for seed in seeds]
     if not all(file.is_file() for file in files):
         return
@@ -153,9 +154,9 @@ def evaluations(folder: Path, seeds: Sequence[int]) -> Iterator[tuple[int, float
         yield rows[0]["step"], statistics.fmean(statistics.fmean(row["returns"]) for row in rows)
 
 
-def preset_file(search: Search, best: Best, base: dict[str, tuple[Any, str]], told: str) -> str:
-    """The text of a preset: what was found, over the settings it was found with, each with its source."""
-    settings = {**base, **{name: (value, told) for name, value in best.hyperparameters.items()}}
+def preset_file(search: Search, best: Best, base: dict[str, tuple[Any, str]], source: str) -> str:
+    """Return the text of a preset: the settings found, over those of the base preset, each with its source."""
+    settings = {**base, **{name: (value, source) for name, value in best.hyperparameters.items()}}
     texts = list(dict.fromkeys(text for _, text in settings.values()))
     lines = [f"# minerva train {search.algo} --env {search.env} --preset <this file>", f'algo = "{search.algo}"', ""]
     lines += ["[sources]", *(f"source_{n} = {json.dumps(text)}" for n, text in enumerate(texts)), ""]

@@ -1,1 +1,1 @@
-"""A trained policy for use elsewhere: as ONNX, and as a folder that can be shared."""
+"""Export of trained policies: as ONNX, and as a folder to share."""

@@ -1,4 +1,4 @@
-"""The model card: what the policy is, how good it is, and how to run it; with the header that model hubs read."""
+"""Model card: describes the policy, its return and how to run it, with the front matter that model hubs read."""
 
 import math
 from collections.abc import Sequence
@@ -16,30 +16,30 @@ from minerva.version import __version__
 
 @dataclass(frozen=True)
 class Score:
-    """Returns of deterministic episodes, and whose they are."""
+    """Returns of deterministic evaluation episodes."""
 
     returns: Sequence[float]
     episodes: str
-    """Which episodes these were, in words."""
+    """Description of the episodes."""
 
     @property
     def mean(self) -> float:
-        """Mean return."""
+        """Return the mean over episodes."""
         return float(np.mean(self.returns))
 
     @property
     def std(self) -> float:
-        """Standard deviation over episodes."""
+        """Return the standard deviation over episodes."""
         return float(np.std(self.returns))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the interquartile mean."""
+        """Return the 95 % confidence interval of the interquartile mean."""
         return iqm_interval(self.returns)
 
 
 def model_card(about: dict[str, Any], checkpoint: str, score: Score, difference: float, video: str | None) -> str:
-    """README.md of a folder that holds the file `checkpoint`, whose content is `about`, and perhaps a video."""
+    """Return the README.md of an export folder; `about` describes its `checkpoint`, `video` is None or a file in it."""
     header = yaml.safe_dump(_front_matter(about, score), sort_keys=False, allow_unicode=True)
     parts = [f"---\n{header}---", _what(about, checkpoint), _result(about, score)]
     if video is not None:
@@ -49,7 +49,7 @@ def model_card(about: dict[str, Any], checkpoint: str, score: Score, difference:
 
 
 def _front_matter(about: dict[str, Any], score: Score) -> dict[str, Any]:
-    """What hubs index: library, task and metrics."""
+    """Return the metadata that model hubs index: library, task and metrics."""
     low, high = score.interval
     metrics = [
         {"type": "mean_reward", "name": "mean_reward", "value": f"{score.mean:.2f} +/- {score.std:.2f}"},
@@ -92,24 +92,24 @@ def _result(about: dict[str, Any], score: Score) -> str:
     return (
         f"## Return\n\n{len(score.returns)} {score.episodes}, deterministic policy, the environment's own reward:\n\n"
         f"| | {about['env']} |\n|---|---|\n{table}\n\n"
-        "This is one seed: the interval is over episodes, and says nothing of how another seed would have done."
+        "This is one seed: the interval is over episodes, and says nothing about other seeds."
     )
 
 
 def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
     return (
         "## Use it\n\n"
-        "Without torch, by `policy.onnx` (input `observations` [B, O], output `actions` [B, D]); `run_policy.py` plays "
-        f"an episode:\n\n```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
-        f"On {OBSERVATIONS:,} observations its actions differ from the original policy's by {difference:.1e} of their "
-        "range at most. With Minerva:\n\n"
+        "Without torch, with `policy.onnx` (input `observations` [B, O], output `actions` [B, D]); `run_policy.py` "
+        f"plays an episode:\n\n```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
+        f"On {OBSERVATIONS:,} observations its actions differ from the original policy's by at most "
+        f"{difference:.1e} of their range. With Minerva:\n\n"
         "```python\nimport minerva\n\n"
         f'policy = minerva.load_policy("{checkpoint}")\naction = policy.act(observation)\n```'
     )
 
 
 def _packages(about: dict[str, Any]) -> list[str]:
-    """What the example needs, at the versions that the policy was trained with."""
+    """Return the packages that the example needs, at the versions that the policy was trained with."""
     names = ["gymnasium", "mujoco"] + ["dm-control", "shimmy"] * about["env"].startswith("dm_control/")
     return ["numpy", "onnxruntime", *(f"{name}=={about['versions'][name]}" for name in names)]
 

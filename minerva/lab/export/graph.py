@@ -1,4 +1,4 @@
-"""A policy as an ONNX graph: raw observations in, the environment's actions out, checked before it is kept."""
+"""A policy as an ONNX graph from raw observations to the environment's actions, checked against the policy."""
 
 import logging
 import warnings
@@ -20,8 +20,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 OBSERVATIONS = 1_000
 TOLERANCE = 1e-5
 """Largest difference between the graph's actions and the policy's, as a share of the actions' range."""
-SPREADS = (0.1, 1.0, 3.0, 30.0)
-"""Of the observations that are compared: near the middle, usual, rare, and such as no environment should give."""
+OBSERVATION_STDS = (0.1, 1.0, 3.0, 30.0)
+"""Standard deviations of the compared observations: near the mean, usual, rare, and beyond any real environment's."""
 
 
 class PolicyGraph(nn.Module):
@@ -33,14 +33,14 @@ class PolicyGraph(nn.Module):
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.agent = policy.agent
-        for name, part in vars(policy.agent).items():  # the exporter looks for parameters in modules alone
+        for name, part in vars(policy.agent).items():  # the exporter finds parameters in submodules only
             if isinstance(part, nn.Module):
                 self.add_module(f"agent_{name}", part)
         self.register_buffer("low", torch.from_numpy(policy.action.bounds[0]))
         self.register_buffer("high", torch.from_numpy(policy.action.bounds[1]))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Actions in the environment's units.  [B, O] -> [B, D]"""
+        """Return actions in the environment's units.  [B, O] -> [B, D]"""
         actions = self.agent.policy_action(observations)
         scaled = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
         return torch.clamp(scaled, self.low, self.high).float()
@@ -48,14 +48,14 @@ class PolicyGraph(nn.Module):
 
 @dataclass(frozen=True)
 class Exported:
-    """A graph, and how far its actions are from the policy's, as a share of their range."""
+    """A serialised graph, and the largest difference of its actions from the policy's, as a share of their range."""
 
     content: bytes
     difference: float
 
 
 def exported(policy: Policy) -> Exported:
-    """The policy as ONNX. TrainingError, and nothing to keep, if it does not act as the policy does."""
+    """Export the policy as ONNX. Raise TrainingError if the graph's actions differ by more than `TOLERANCE`."""
     _require_libraries()
     content = _as_onnx(policy)
     difference = largest_difference(content, policy, compared_observations(policy))
@@ -68,18 +68,18 @@ def exported(policy: Policy) -> Exported:
 
 
 def compared_observations(policy: Policy, count: int = OBSERVATIONS, seed: int = 0) -> Array:
-    """Observations around what the policy was trained on, as far as its normaliser knows, and far from it."""
+    """Return random observations near the training distribution, by the normaliser's statistics, and far from it."""
     shape = (count, *policy.observation.shape)
     noise = np.random.default_rng(seed).normal(size=shape)
-    spread = np.resize(SPREADS, count)[:, None] * noise
+    observations = np.resize(OBSERVATION_STDS, count)[:, None] * noise
     normalizer = next((part for part in PolicyGraph(policy).modules() if isinstance(part, RunningNorm)), None)
     if normalizer is not None:
-        spread = normalizer.mean.cpu().numpy() + spread * np.sqrt(normalizer.var.cpu().numpy())
-    return spread.astype(np.float32)
+        observations = normalizer.mean.cpu().numpy() + observations * np.sqrt(normalizer.var.cpu().numpy())
+    return observations.astype(np.float32)
 
 
 def largest_difference(content: bytes, policy: Policy, observations: Array) -> float:
-    """How far the graph's actions are from the policy's at worst, in a batch and one by one; a share of the range."""
+    """Return the largest difference of the graph's actions from the policy's, batched and single, per range."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -96,17 +96,17 @@ def largest_difference(content: bytes, policy: Policy, observations: Array) -> f
 
 
 def description(policy: Policy) -> dict[str, str]:
-    """What the graph says of itself, to whoever loads it."""
+    """Return the metadata stored in the graph."""
     about = policy.about
-    told = {name: about[name] for name in ("algo", "env", "seed", "step", "return")}
-    told |= {"obs_dim": policy.observation.size, "act_dim": policy.action.size}
+    facts = {name: about[name] for name in ("algo", "env", "seed", "step", "return")}
+    facts |= {"obs_dim": policy.observation.size, "act_dim": policy.action.size}
     bounds = {"action_low": list(policy.action.low), "action_high": list(policy.action.high)}
     made = {"gymnasium_id": gymnasium_id(about["env"]), "minerva": __version__}
-    return {name: str(value) for name, value in {**told, **bounds, **made}.items()}
+    return {name: str(value) for name, value in {**facts, **bounds, **made}.items()}
 
 
 def gymnasium_id(env: str) -> str:
-    """The id under which gymnasium makes the environment, with Shimmy where it is dm_control's."""
+    """Return the id with which Gymnasium makes the environment; dm_control tasks need Shimmy."""
     return f"{DM_CONTROL}{'-'.join(env.split('/')[1:])}-v0" if env.startswith(DM_CONTROL) else env
 
 
@@ -114,9 +114,9 @@ def _as_onnx(policy: Policy) -> bytes:
     import onnx
 
     graph = PolicyGraph(policy).eval()
-    example = torch.zeros(2, *policy.observation.shape)  # two rows: a batch of one would be taken for a constant
+    example = torch.zeros(2, *policy.observation.shape)  # two rows: a batch of one would become a constant
     level = logging.getLogger("torch.onnx").level
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of libraries that are not needed
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about libraries that are not needed
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -144,4 +144,4 @@ def _require_libraries() -> None:
         try:
             __import__(name)
         except ImportError:
-            raise ConfigError(f"Exporting needs {name}, which is not here: pip install -e '.[export]'.") from None
+            raise ConfigError(f"Exporting needs {name}, which is not installed: pip install -e '.[export]'.") from None

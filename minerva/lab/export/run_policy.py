@@ -1,4 +1,4 @@
-"""Runs the policy in this folder. Needs numpy and onnxruntime; and, to play an episode, its environment."""
+"""Run the policy in this folder. Needs numpy and onnxruntime; and, to play an episode, its environment."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ about = session.get_modelmeta().custom_metadata_map
 
 
 def act(observations: np.ndarray) -> np.ndarray:
-    """The environment's actions for observations as the environment gives them.  [B, O] -> [B, D]"""
+    """Return the environment's actions for raw observations of the environment.  [B, O] -> [B, D]"""
     return session.run(["actions"], {"observations": np.asarray(observations, np.float32)})[0]
 
 
@@ -18,7 +18,7 @@ if __name__ == "__main__":
     import gymnasium as gym
 
     if about["env"].startswith("dm_control/"):
-        import shimmy  # noqa: F401  it makes dm_control's tasks known to gymnasium
+        import shimmy  # noqa: F401  registers dm_control's tasks with gymnasium
     env = gym.wrappers.FlattenObservation(gym.make(about["gymnasium_id"]))
     observation, _ = env.reset(seed=0)
     total, over = 0.0, False

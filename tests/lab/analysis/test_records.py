@@ -287,5 +287,5 @@ def test_a_damaged_run_is_refused_by_name(damage: str, grid: Path, tmp_path: Pat
         (run / "metrics.jsonl").write_text('{"eta": 1.0}\n')
     else:
         (run / "eval" / "evaluations.jsonl").write_text('{"step": 0, "returns": "none"}\n')
-    with pytest.raises(RunError, match="is not a run of Minerva's"):
+    with pytest.raises(RunError, match="is not a run of Minerva"):
         read_records([run])

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from minerva.cli.benchmark import seconds, widest
+from minerva.cli.benchmark import parse_duration, widest_layer
 from minerva.cli.main import _parse, main
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid
-from minerva.lab.benchmark.tasks import Maker, written
+from minerva.lab.benchmark.tasks import Maker, command_line_options
 from minerva.presets import presets
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -88,7 +88,7 @@ def test_a_part_of_a_grid_is_chosen_by_entry_or_algorithm_and_environment(tmp_pa
 
 
 REFUSED: list[tuple[str, tuple[str, ...]]] = [
-    ("total_stepz = 5\n" + TEXT, ("total_stepz is not a part of a grid", "Did you mean total_steps")),
+    ("total_stepz = 5\n" + TEXT, ("total_stepz is not a setting of a grid", "Did you mean total_steps")),
     (TEXT.replace("512", "0"), ("total_steps is 0: it must be in [1, inf)",)),
     (TEXT.replace("512", "'many'"), ("total_steps is 'many': it must be a whole number",)),
     (TEXT.replace("2:4", "4:2"), ("seeds is 4:2", "0:8 for seeds 0 to 7")),
@@ -142,7 +142,7 @@ def test_wrong_options_are_refused_with_the_fix(
 
 @pytest.mark.parametrize(("text", "value"), [("90s", 90.0), ("20m", 1200.0), ("1h30m", 5400.0), ("0.5s", 0.5)])
 def test_times_are_written_with_their_unit(text: str, value: float) -> None:
-    assert seconds(text) == value
+    assert parse_duration(text) == value
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
@@ -153,13 +153,13 @@ def test_hyperparameters_typed_as_options_are_the_ones_of_the_grid(algo: str) ->
         changed = {**hyperparameters, flags[algo]: value}
         if algo != "mpo":
             changed["normalize_rewards"] = value  # which may be None as well, and is typed in another way
-        config = _parse(["train", algo, "--preset", "none", *written(algo, changed)]).hyperparameters
+        config = _parse(["train", algo, "--preset", "none", *command_line_options(algo, changed)]).hyperparameters
         assert config.to_dict() == config_class(algo).from_dict(changed).to_dict()
 
 
 def test_networks_are_as_wide_as_their_widest_layer() -> None:
     entry = Entry("ppo", "ppo", "none", {"policy_layer_sizes": [8], "critic_layer_sizes": [16, 100, 4]})
-    assert widest(Cell(entry, "Pendulum-v1", 0, 1)) == 100
+    assert widest_layer(Cell(entry, "Pendulum-v1", 0, 1)) == 100
 
 
 # --- what is committed ----------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ def test_training_time_leaves_out_the_waiting_between_processes() -> None:
         ("ERROR    seed2: it broke\nerror: last of all\n", 1, "last of all"),
         ("Traceback\n  line\nValueError: x\n", 1, "ValueError: x"),
         ("some line\n", -9, "killed by signal 9"),
-        ("", 1, "it ended with exit code 1"),
+        ("", 1, "exit code 1"),
     ],
 )
 def test_a_reason_is_read_from_the_log(text: str, code: int, reason: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from actor_runs import BLOCKS, ENV, SETTINGS, InBlocks, config_of, learned, same, train
 
-from minerva.lab.cluster.actors import ray_blocks
+from minerva.lab.cluster.actors import ray_collector
 from minerva.loop.remote import RemoteCollector
 
 ray = pytest.importorskip("ray")
@@ -27,7 +27,7 @@ def cluster() -> Iterator[None]:
 
 
 def of_actors(algo: str) -> RemoteCollector:
-    return ray_blocks(algo, config_of(algo), ENV, BLOCKS)
+    return ray_collector(algo, config_of(algo), ENV, BLOCKS)
 
 
 @pytest.mark.parametrize("algo", SETTINGS)

@@ -10,7 +10,7 @@ import pytest
 from actor_runs import BLOCKS, SETTINGS, config_of, learned, same, train
 from tiny_runs import PACED
 
-from minerva.lab.cluster.actors import local_blocks, ray_blocks
+from minerva.lab.cluster.actors import local_collector, ray_collector
 from minerva.loop.remote import ROUND, RemoteCollector
 from minerva.runs.metrics import read_rows
 
@@ -58,7 +58,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         folder = tmp_path_factory.mktemp("undisturbed")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PACE", "0")
-            train(algo, local_blocks(algo, config_of(algo), PACED, BLOCKS), folder, env=PACED)
+            train(algo, local_collector(algo, config_of(algo), PACED, BLOCKS), folder, env=PACED)
         return folder
 
     return run
@@ -101,7 +101,7 @@ def test_a_node_that_dies_changes_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    blocks = ray_blocks(algo, config_of(algo), PACED, BLOCKS, address=cluster.address)
+    blocks = ray_collector(algo, config_of(algo), PACED, BLOCKS, address=cluster.address)
     doomed = Doomed(cluster, nodes, blocks, amid)
     monkeypatch.setattr(blocks, "begin", doomed)
     train(algo, blocks, tmp_path / "disturbed", env=PACED)

@@ -10,7 +10,7 @@ from minerva.cli.main import _parse, main
 from minerva.config import TENSOR, Config
 from minerva.errors import ConfigError
 from minerva.lab.cluster.space import Dimension, space
-from minerva.lab.cluster.tuning import Best, Search, drawn_from, evaluations, preset_file
+from minerva.lab.cluster.tuning import Best, Search, evaluations, preset_file, ray_distribution
 from minerva.presets import preset_for, presets
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -55,13 +55,13 @@ def test_ranges_and_choices_can_be_given() -> None:
     ("text", "words"),
     [
         ("clip_ration", "Did you mean clip_ratio"),
-        ("clip_ratio=0.3:0.1", "the second has to be larger"),
+        ("clip_ratio=0.3:0.1", "the second must be larger"),
         ("clip_ratio=-1:1", "must be in"),
         ("gamma=0.9:1.5", r"must be in \[0, 1\]"),
         ("clip_ratio=a:b", "low:high"),
         ("num_envs=8,many", "must be a whole number"),
-        ("ent_coef", "suggests no range"),
-        ("policy_layer_sizes", "suggests no range"),
+        ("ent_coef", "has no default range"),
+        ("policy_layer_sizes", "has no default range"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(text: str, words: str) -> None:
@@ -138,7 +138,7 @@ class Words:
 
 
 def test_dimensions_are_drawn_as_they_are_meant() -> None:
-    assert drawn_from(Words(), Dimension("x", (1, 2))) == ("choice", [1, 2])
-    assert drawn_from(Words(), Dimension("x", low=1, high=8, log=True, whole=True)) == ("lograndint", 1, 9)
-    assert drawn_from(Words(), Dimension("x", low=0.1, high=0.5)) == ("uniform", 0.1, 0.5)
-    assert drawn_from(Words(), Dimension("x", low=0.1, high=5.0, log=True)) == ("loguniform", 0.1, 5.0)
+    assert ray_distribution(Words(), Dimension("x", (1, 2))) == ("choice", [1, 2])
+    assert ray_distribution(Words(), Dimension("x", low=1, high=8, log=True, whole=True)) == ("lograndint", 1, 9)
+    assert ray_distribution(Words(), Dimension("x", low=0.1, high=0.5)) == ("uniform", 0.1, 0.5)
+    assert ray_distribution(Words(), Dimension("x", low=0.1, high=5.0, log=True)) == ("loguniform", 0.1, 5.0)

@@ -162,7 +162,7 @@ def test_a_graph_that_fails_its_check_leaves_nothing(
 
 def test_a_folder_of_something_else_is_left_alone(finished_run: FinishedRun, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="holds other files and no export: give an empty or new folder"):
+    with pytest.raises(RunError, match="contains other files and no export: give an empty or new folder"):
         export(finished_run.folder, out=tmp_path)
     with pytest.raises(RunError, match="is a file: give a new folder"):
         export(finished_run.folder, out=tmp_path / "mine.txt")
