@@ -1,4 +1,4 @@
-"""The page on the shape of the code names files that exist, and keeps its promise of short lists."""
+"""The architecture page names files that exist, and a training step is as few files as it promises."""
 
 import re
 from pathlib import Path
@@ -21,6 +21,16 @@ def test_a_training_step_is_at_most_14_files(algo: str, title: str) -> None:
     text = PAGE.split(f"### {title}\n")[1].split("\n#")[0]
     assert 0 < len(re.findall(r"^\d+\. `minerva/[\w/]+\.py`", text, re.M)) <= 14
     assert f"minerva/trainers/{algo}/improve.py" in text
+
+
+@pytest.mark.parametrize(("algo", "title"), [("ppo", "PPO"), ("vmpo", "V-MPO"), ("mpo", "MPO")])
+def test_the_mathematics_of_an_update_is_at_most_5_files(algo: str, title: str) -> None:
+    text = PAGE.split(f"### {title}\n")[1].split("\n#")[0]
+    (first, last) = map(int, re.findall(r"mathematics alone is in files (\d+) to (\d+)", text)[0])
+    files = dict(re.findall(r"^(\d+)\. `(minerva/[\w/]+\.py)`", text, re.M))
+    mathematics = [files[str(number)] for number in range(first, last + 1)]
+    assert {f"minerva/trainers/{algo}/{name}.py" for name in ("evaluate", "improve", "losses")} <= set(mathematics)
+    assert len(mathematics) <= 5
 
 
 @pytest.mark.parametrize("algo", ["ppo", "vmpo", "mpo"])
