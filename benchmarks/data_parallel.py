@@ -1,6 +1,6 @@
 """Time updates of several data-parallel ranks, compiled and eager.
 
-`torchrun --standalone --nproc-per-node 2 -m benchmarks.processes [--device cuda]` prints a table of milliseconds:
+`torchrun --standalone --nproc-per-node 2 -m benchmarks.data_parallel [--device cuda]` prints a table of milliseconds:
 median and range over repeats that take turns. With one process it is what that needs for the whole batch.
 """
 

@@ -1,12 +1,12 @@
-"""The fault harness: every promise about runs that die, tried so and so often.
+"""The fault harness: test every guarantee about interrupted runs, many times over.
 
 python tools/faults/run_faults.py              the short form, as in `make test`
-python tools/faults/run_faults.py --long       the long one, `make faults`: the table goes into docs/faults.md
-python tools/faults/run_faults.py kills        one promise only
+python tools/faults/run_faults.py --long       the long form, `make faults`: writes the table in docs/faults.md
+python tools/faults/run_faults.py kills        one guarantee only
 
-A case is a number: it is the same whenever it is tried. The long form notes each in benchmarks/results/faults.jsonl
-with its date and commit, and leaves out those that went well before: it can be stopped and gone on with, one promise
-at a time, on as many cores as there are.
+A case is identified by its number and reproducible. The long form records each case in
+benchmarks/results/faults.jsonl with date and commit, and skips those that passed before: it can be interrupted and
+continued, one guarantee at a time, on all cores.
 """
 
 import argparse
@@ -26,7 +26,7 @@ NOTES = REPOSITORY / "benchmarks" / "results" / "faults.jsonl"
 for folder in ("", "tests/support", "tests/envs"):
     sys.path.insert(0, str(REPOSITORY / folder))
 
-from fault_files import damage, disks  # noqa: E402  found only now
+from fault_files import damage, disks  # noqa: E402  on the path only now
 from fault_hostile import hostile  # noqa: E402
 from fault_kills import kills, populations, terminations, workers  # noqa: E402
 from fault_runs import Case  # noqa: E402
@@ -40,7 +40,7 @@ Note = dict[str, Any]
 
 
 class Promise(NamedTuple):
-    """What is promised, how to try it in a folder, and how often each form does so, if there are as many cases."""
+    """A guarantee, how to test it in a folder, and how many cases the short and the long form run at most."""
 
     text: str
     prepare: Callable[[Path], Case]
@@ -50,37 +50,41 @@ class Promise(NamedTuple):
 
 PROMISES = {
     "kills": Promise(
-        "SIGKILL inside every file operation of a save, at random, and while recovering: the finished run is the same",
+        "SIGKILL in each file operation of a save, at random times, and during recovery: the finished run is identical",
         *(kills, 6, 200),
     ),
     "populations": Promise(
-        "the same with seeds that are trained together: every seed's finished run is the same", populations, 3, 45
+        "SIGKILL with seeds that are trained together: every seed's finished run is identical", populations, 3, 45
     ),
-    "snapshots": Promise("environments restored from a snapshot: 1,000 steps are the same", snapshots, 1, 1000),
-    "damage": Promise("bit flips and truncations noticed, named, survived", damage, 26, 1000),
-    "hostile": Promise("hostile files: no code is run, nothing is written outside the folder", hostile, 15, 300),
+    "snapshots": Promise(
+        "environments restored from a snapshot: the next 1,000 steps are identical", snapshots, 1, 1000
+    ),
+    "damage": Promise("flipped bits and truncated files: detected, reported by name, and survived", damage, 26, 1000),
+    "hostile": Promise("malicious files: no code is executed, nothing is written outside the folder", hostile, 15, 300),
     "disks": Promise(
-        "disk full or an I/O error at each write, sync and rename: a whole checkpoint is left", disks, 36, 1000
+        "full disk or I/O error at each write, sync and rename: an intact checkpoint remains", disks, 36, 1000
     ),
-    "workers": Promise("a worker that is killed, hangs or raises once: the finished run is the same", workers, 3, 60),
+    "workers": Promise(
+        "an environment process that is killed, hangs or raises once: the finished run is identical", workers, 3, 60
+    ),
     "terminations": Promise(
-        "SIGTERM or SIGINT at random: saved, exit code 3 within 10 s, and the finished run is the same",
+        "SIGTERM or SIGINT at random times: saved, exit code 3 within 10 s, and the finished run is identical",
         *(terminations, 3, 50),
     ),
     "stalls": Promise(
-        "training waits for its checkpoints at most 1 % of its time: presets of HalfCheetah-v5, MPO's replay full",
+        "training waits at most 1 % of its time for checkpoints: presets of HalfCheetah-v5, MPO with a full replay",
         *(stalls, 0, 3),
     ),
 }
 
 
-# --- trying ---------------------------------------------------------------------------------------------------------
+# --- running ---------------------------------------------------------------------------------------------------------
 
 
 def try_all(name: str, numbers: list[int], jobs: int, notes: Path) -> None:
-    """Run these cases, divided among several processes, and record the results."""
+    """Run these cases, divided among `jobs` processes, and record the outcomes."""
     made = {"date": time.strftime("%Y-%m-%d"), "commit": provenance()["commit"]}
-    if jobs == 1:  # here, where the next promise finds the runs that this one made for comparison
+    if jobs == 1:  # in this process: the next promise reuses the reference runs that this one made
         _try_some(name, numbers, notes, made)
         return
     pids = []
@@ -114,12 +118,12 @@ def _try_some(name: str, numbers: list[int], notes: Path, made: dict[str, Any]) 
             except StopIteration:
                 return
             note = {"promise": name, "number": number, "case": tried, "failure": failure, **made}
-            with open(notes, "a") as file:  # a line at once: others write here too
+            with open(notes, "a") as file:  # one write per line: other processes append here too
                 file.write(json.dumps(note | ({"figures": figures} if figures else {})) + "\n")
 
 
 def read_notes(path: Path) -> dict[str, dict[int, Note]]:
-    """Return the records by promise and number; of repeated cases the last one counts."""
+    """Return the records by promise and number; of several attempts at one case, the last counts."""
     found: dict[str, dict[int, Note]] = {name: {} for name in PROMISES}
     for line in path.read_text().splitlines() if path.exists() else []:
         note = json.loads(line)
@@ -127,11 +131,11 @@ def read_notes(path: Path) -> dict[str, dict[int, Note]]:
     return found
 
 
-# --- telling --------------------------------------------------------------------------------------------------------
+# --- reporting --------------------------------------------------------------------------------------------------------
 
 
-def told(name: str, notes: list[Note]) -> str:
-    """Return a line about a promise, and the cases that broke it."""
+def summary(name: str, notes: list[Note]) -> str:
+    """Return a promise in one line, followed by the cases that broke it."""
     broken = [note for note in notes if note["failure"]]
     lines = [f"{name}: {len(notes)} cases, {len(broken)} broken{_figures(notes)}"]
     return "\n".join(lines + [f"  {note['number']} {note['case']}: {note['failure']}" for note in broken])
@@ -143,19 +147,20 @@ def page(notes: dict[str, dict[int, Note]]) -> str:
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "gymnasium", "mujoco", "dm-control"))
     return "\n".join(
         [
-            "# What was tried to break a run",
+            "# Fault tests",
             "",
-            "Generated by `make faults`. How the cases are made: `tools/faults`; every single one that was tried:",
-            "`benchmarks/results/faults.jsonl`. A run is the same if state, replay, metrics, evaluations and",
-            "TensorBoard files are, bit for bit, those of a run that was left alone.",
+            "What Minerva guarantees when a run is killed, its files are damaged or its disk is full, and how often",
+            "that was tested. Generated by `make faults`. The tests are in `tools/faults`; every case is recorded in",
+            "`benchmarks/results/faults.jsonl`. Two runs are identical if state, replay, metrics, evaluations and",
+            "TensorBoard files agree bit for bit; the reference is an undisturbed run.",
             "",
             f"{used}, one thread, CPU.",
             "",
-            "| promise | cases | broken | | date | commit |",
+            "| guarantee | cases | broken | measured | date | commit |",
             "|---|---|---|---|---|---|",
             *(_row(PROMISES[name].text, list(tried.values())) for name, tried in notes.items() if tried),
             "",
-            "Left out: `quadruped/escape` of dm_control, whose terrain can only be made with OpenGL.",
+            "Not included: `quadruped/escape` of dm_control, whose terrain needs OpenGL.",
             "",
         ]
     )
@@ -169,7 +174,7 @@ def _row(text: str, notes: list[Note]) -> str:
 
 
 def _figures(notes: list[Note]) -> str:
-    """Return the sums of counts and the maxima of measured figures."""
+    """Return the totals of counts and the maxima of measurements."""
     names = dict.fromkeys(name for note in notes for name in note.get("figures", {}))
     values = {name: [note["figures"][name] for note in notes if name in note.get("figures", {})] for name in names}
     whole = {name: sum(all_) if name == "kills" else max(all_) for name, all_ in values.items()}
@@ -177,15 +182,17 @@ def _figures(notes: list[Note]) -> str:
 
 
 def main() -> int:
-    """Run the cases of the command line. Return 1 if a promise was broken."""
+    """Run the requested cases; return exit code 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("promises", nargs="*", choices=[*PROMISES, []], help="default: all")
     parser.add_argument("--long", action="store_true")
-    parser.add_argument("--count", type=int, help="cases of each promise, if there are as many")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that try them")
-    parser.add_argument("--again", action="store_true", help="also what went well before")
-    parser.add_argument("--notes", type=Path, help="where the cases are noted (default of --long: benchmarks/results)")
-    parser.add_argument("--page", action="store_true", help="try nothing, and write docs/faults.md from the notes")
+    parser.add_argument("--count", type=int, help="cases of each promise, at most")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
+    parser.add_argument("--again", action="store_true", help="repeat cases that passed before")
+    parser.add_argument(
+        "--notes", type=Path, help="file of the records (default of --long: benchmarks/results/faults.jsonl)"
+    )
+    parser.add_argument("--page", action="store_true", help="run nothing; write docs/faults.md from the records")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         notes: Path = options.notes or (NOTES if options.long or options.page else Path(folder) / "notes.jsonl")
@@ -195,7 +202,7 @@ def main() -> int:
             count = usual if options.count is None else options.count
             left = [n for n in range(count) if n not in known or known[n]["failure"]]
             try_all(name, left, options.jobs if options.long else 1, notes)
-            print(told(name, list(read_notes(notes)[name].values())), flush=True)
+            print(summary(name, list(read_notes(notes)[name].values())), flush=True)
         results = read_notes(notes)
         if options.page or (options.long and notes == NOTES):
             PAGE.write_text(page(results))
