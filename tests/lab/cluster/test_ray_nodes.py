@@ -83,7 +83,7 @@ class Doomed:
         self.orders += 1
         if self.orders == ORDER:
             wait = 0.1 if self.amid else 60.0
-            done, _ = ray.wait([self.blocks._begun[0][0]], timeout=wait, fetch_local=False)
+            done, _ = ray.wait([self.blocks._calls[0][0]], timeout=wait, fetch_local=False)
             self.collected = bool(done)
             raylet = int(subprocess.check_output(["ps", "-o", "ppid=", "-p", str(self.before)]))
             (node,) = (node for node in self.nodes if node.all_processes["raylet"][0].process.pid == raylet)
