@@ -33,10 +33,15 @@ def joined_state(owners: Sequence[Stackable]) -> Tree:
     """Stack the states of all owners in one tree and return it; the owners' states become views of it."""
     if len(owners) == 1:
         return owners[0].state
-    state: Tree = tree.stacked([owner.state for owner in owners])
+    state: Tree = mapped(_pinned_like, tree.stacked([owner.state for owner in owners]), owners[0].state)
     for n, owner in enumerate(owners):
         owner.move(mapped(lambda tensor, n=n: tensor[n], state))
     return state
+
+
+def _pinned_like(tensor: Tensor, example: Tensor) -> Tensor:
+    """Return the tensor in page-locked memory if the example's is, so that a GPU need not wait for its copy."""
+    return tensor.pin_memory() if example.is_pinned() else tensor
 
 
 class Stack:
