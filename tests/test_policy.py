@@ -17,6 +17,7 @@ from minerva.envs.engines.registry import make_engine
 from minerva.errors import CheckpointError, MinervaError, RunError
 from minerva.policy import Policy, load_policy
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from minerva.spec import ActionSpec
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 EPS = np.finfo(np.float32).eps
@@ -119,7 +120,8 @@ def test_bounds_that_are_not_symmetric_are_met_at_their_ends(finished_run: Finis
     last_bias = max(name for name in network if name.startswith("actor_mean") and name.endswith("bias"))
     for mean, end in ((-100.0, -1.0), (100.0, 5.0)):
         network[last_bias].fill_(mean)
-        save_checkpoint(tmp_path / "a.pt", Checkpoint({**about, "action_low": [-1.0], "action_high": [5.0]}, state))
+        action = ActionSpec.continuous([-1.0], [5.0]).to_dict()
+        save_checkpoint(tmp_path / "a.pt", Checkpoint({**about, "action": action}, state))
         assert load_policy(tmp_path / "a.pt").act(OBSERVATIONS[0]) == end
 
 

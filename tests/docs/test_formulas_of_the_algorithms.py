@@ -47,7 +47,7 @@ def test_every_mutant_is_rejected(report: Report) -> None:
 
 def test_losses_are_compared_in_their_gradients(report: Report) -> None:
     losses = [verdict for verdict in report.verdicts if verdict.formula.left.tex.startswith("\\mathcal{L}")]
-    assert len(losses) >= 20
+    assert len(losses) >= 18  # each once: PPO and V-MPO share the value's, MPO and V-MPO the multipliers'
     assert [verdict.formula.id for verdict in losses if verdict.gradient is None] == []
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from collecting import collect
+from collecting import collect, make_rollout
 from probe_envs import Counter, Ending, Makes, Row, rows
 from torch import Tensor
 
-from minerva.data.rollout import Rollout
 from minerva.envs.engines.registry import make_engine
 from minerva.formulas.returns import td_errors
 from minerva.loop.stacking import Stack
@@ -54,7 +53,7 @@ def make_agent(**hyperparameters: Any) -> PPOAgent:
 def collected(agent: PPOAgent, script: list[list[Ending]]) -> dict[str, Tensor]:
     envs = make_engine(Makes(lambda number: Counter(number, script[number])), len(script))
     envs.reset([0] * len(script))
-    rollout = Rollout(STEPS, len(script), 3, 1, torch.device("cpu"))
+    rollout = make_rollout(STEPS, len(script), 3, 1)
     collect(envs, Stack([agent], "off", 0), [rollout])
     return rollout.tensors()
 

@@ -106,7 +106,7 @@ def test_nested_parts_and_matrices_are_flattened_in_place() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, np.bool_])
 def test_every_number_arrives_as_float32(dtype: Any) -> None:
     envs = shown_by(spaces.Box(0, 1, (2,), dtype), np.array([0, 1], dtype))
-    assert envs.obs.dtype == np.float32
+    assert envs.obs.dtype == torch.float32
     np.testing.assert_array_equal(envs.obs, [[0, 1]])
 
 
@@ -124,8 +124,8 @@ def test_a_dm_control_observation_is_the_tasks_own_entries_sorted_by_name(task: 
         np.testing.assert_array_equal(envs.obs[0], joined.astype(np.float32))
         action = draw.uniform(-1, 1, envs.action.size)
         timestep = direct.step(action)
-        step = envs.step(action[None])
-        assert step.rewards[0] == pytest.approx(timestep.reward, rel=1e-9, abs=1e-12)
+        step = envs.step(torch.from_numpy(action[None]))
+        assert float(step.rewards[0]) == pytest.approx(timestep.reward, rel=1e-9, abs=1e-12)
     envs.close()
 
 

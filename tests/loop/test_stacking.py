@@ -386,7 +386,7 @@ def test_vmpo_moves_each_agents_multipliers_by_its_own_divergence() -> None:
 def test_actions_drawn_elsewhere_go_out_agent_by_agent() -> None:
     stack = Stack(made(MPO_AGENTS), "off", 1)
     parts = [agent.sample_uniform((ENVS,)) for agent in stack.agents]
-    done = stack.act_with(parts)
+    done = stack.act(torch.zeros(len(parts) * ENVS, OBS), stack.stacked(parts))
     for name in ("actions_raw", "actions_executed", "behaviour_logp"):
         np.testing.assert_array_equal(done[name], torch.cat([part[name] for part in parts]))
 

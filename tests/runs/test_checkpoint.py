@@ -187,7 +187,7 @@ def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(module, "FORMAT", 7)
         save_checkpoint(tmp_path / "a.pt", Checkpoint(ABOUT, {}))
-    with pytest.raises(CheckpointError, match="format 7, and this Minerva reads 2: update Minerva"):
+    with pytest.raises(CheckpointError, match="format 7, and this Minerva reads 3: update Minerva"):
         load_checkpoint(tmp_path / "a.pt")
 
 

@@ -142,8 +142,8 @@ def test_checkpoints_say_what_they_are(folder: Path) -> None:
     assert (last["step"], last["return"]) == (STEPS, rows[-1]["eval/return_mean"])
     assert last["finished"]
     for about in (best, last):
-        assert (about["obs_dim"], about["act_dim"]) == (3, 1)
-        assert (about["action_low"], about["action_high"]) == ([-2.0], [2.0])
+        assert about["observation"] == {"shape": [3], "dtype": "float32"}
+        assert (about["action"]["low"], about["action"]["high"]) == ([-2.0], [2.0])
 
 
 # --- paths ----------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def _fails(hook: Any, store: CheckpointStore, rows: Numbers) -> bool:
 def _whole(place: Path, failed: bool, store: CheckpointStore, rows: Numbers) -> str:
     found = CheckpointStore(RunFolder(place, "mpo")).newest()
     step = found.checkpoint.state["step"]
-    kept = torch.cat([part for _, part in found.rows]).flatten()[-min(20, 9 * step) :]
+    kept = torch.cat([part["float32"] for _, part in found.rows]).flatten()[-min(20, 9 * step) :]
     if step not in (2, 3) or float(found.checkpoint.state["trainer"]["agent"]["weights"][0]) != step:
         return f"step {step} with other weights"
     if not torch.equal(kept, torch.arange(float(9 * step))[-len(kept) :]):

@@ -59,7 +59,7 @@ def outcome(folder: Path, algo: str, best: bool = True) -> dict[str, Any]:
     run = RunFolder(folder, algo)
     found = CheckpointStore(run).newest()
     state = {name: part for name, part in found.checkpoint.state.items() if name not in UNCOMPARED}
-    replay = torch.cat([rows for _, rows in found.rows])[-150:] if found.rows else None
+    replay = torch.cat([rows["float32"] for _, rows in found.rows])[-150:] if found.rows else None
     return {
         "finished": found.checkpoint.about["finished"],
         **_flat(state),

@@ -12,6 +12,7 @@ from minerva.errors import ConfigError, TrainingError
 from minerva.lab.export import graph
 from minerva.lab.export.graph import Exported, PolicyGraph, compared_observations, exported, gymnasium_id
 from minerva.policy import Policy
+from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
 
 OBS, ACT = 5, 3
@@ -36,8 +37,9 @@ def made(algo: str, **changed: Any) -> Policy:
                 buffer.copy_(torch.logspace(-3, 3, OBS))
         for parameter in module.parameters():
             parameter.data.mul_(1.3)
-    about = {"algo": algo, "env": "Made-v0", "seed": 1, "step": 10, "return": -1.5, "obs_dim": OBS, "act_dim": ACT}
-    return Policy(agent, {**about, "action_low": LOW, "action_high": HIGH})
+    about = {"algo": algo, "env": "Made-v0", "seed": 1, "step": 10, "return": -1.5}
+    specs = {"observation": ObservationSpec.of(OBS).to_dict(), "action": ActionSpec.continuous(LOW, HIGH).to_dict()}
+    return Policy(agent, {**about, **specs})
 
 
 @pytest.fixture(scope="module", params=["ppo", "mpo", "vmpo"])
