@@ -70,8 +70,8 @@ class RunOptions:
     out_dir: Path = Path("runs")
     """Folder in which the run's folder is created."""
     run_dir: Path | None = None
-    """The run's folder itself, instead of a new one in --out-dir. An unfinished run of the same config in it is
-    resumed."""
+    """Exact folder of the run, instead of a new one with a generated name. An unfinished run of the same config in it
+    is resumed."""
     resume: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="RUN [RUN ...]")] = None
     """Resume the run in this folder where it stopped, with its saved config. Several folders: resume them together."""
     init_from: Path | None = None

@@ -186,7 +186,7 @@ def test_a_table_is_printed_instead_of_a_page(
         ("report {tmp}/notes.txt", "notes.txt is neither a run's folder nor a result file"),
         ("report {tmp}/bad_seed0.json", "bad_seed0.json is not a result file .*minerva benchmark"),
         ("report {tmp}/begun", "no run with an evaluation yet"),
-        ("report {grid} --out {tmp}/empty", "is a folder: give the name of a file"),
+        ("report {grid} --out {tmp}/empty", "is a folder: give a file name"),
         ("report {grid} --out {tmp}/no/where.html", "does not exist: create it, or give another --out"),
         ("report {grid} --pdf", "--pdf"),
     ],

@@ -120,7 +120,7 @@ def test_a_wrong_grid_is_refused_with_the_fix(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("", ("give its TOML file, or --algos and --envs",)),
+        ("", ("give a grid's TOML file, or --algos and --envs",)),
         ("missing.toml", ("missing.toml cannot be read as a grid",)),
         ("--algos ppo,vmp --envs Pendulum-v1", ("vmp is not an algorithm", "Did you mean vmpo")),
         ("--algos ppo --envs Pendulum-v1 --seeds 0", ("seeds is 0",)),

@@ -124,10 +124,10 @@ def test_a_video_is_made_where_there_is_none_or_the_reason_is_told(
     finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(folder, "exported", lambda policy: folder.Exported(b"graph", 0.0))
-    monkeypatch.setattr(folder, "FILMED", 0.2)
+    monkeypatch.setattr(folder, "VIDEO_SECONDS", 0.2)
     done = export(finished_run.folder, "last", out=tmp_path / "out", episodes=1)
     assert "replay.mp4" in done.files
-    monkeypatch.setattr(folder, "FILMED", -1)  # which is refused
+    monkeypatch.setattr(folder, "VIDEO_SECONDS", -1)  # which is refused
     again = export(finished_run.folder, "last", out=tmp_path / "out", episodes=1)
     assert "There is no video in the folder: error: seconds is -1" in caplog.text
     assert "replay.mp4" not in again.files
@@ -177,5 +177,5 @@ def test_the_command_states_tolerance_difference_and_folder(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"export: {out}"
     assert lines[0].startswith("checked on 1,000 observations: actions differ by ")
-    assert "(allowed: 1e-05)" in lines[0]
+    assert "(tolerance 1e-05)" in lines[0]
     assert onnxruntime.InferenceSession(out / "policy.onnx").get_modelmeta().producer_name == "minerva"
