@@ -25,7 +25,7 @@ def test_outside_a_checkout_one_sentence_says_what_is_needed(
     monkeypatch.setattr(docs, "__file__", str(tmp_path / "site-packages" / "minerva" / "cli" / "docs.py"))
     assert main(["docs", "check"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert said.startswith("error: The documentation is built from a checkout")
+    assert said.startswith("error: The documentation is built from a git checkout")
     assert "`python -m mathdoc check PACKAGE`" in said
 
 

@@ -102,7 +102,7 @@ def test_observations_that_are_compared_lie_where_the_normaliser_expects_them_an
     normalizer = policy.agent.network.obs_normalizer
     scaled = (observations - normalizer.mean.numpy()) / np.sqrt(normalizer.var.numpy())
     each = [scaled[n::4].std() for n in range(4)]
-    np.testing.assert_allclose(each, graph.SPREADS, rtol=0.1)
+    np.testing.assert_allclose(each, graph.OBSERVATION_STDS, rtol=0.1)
 
 
 @pytest.mark.parametrize("broken", ["scale", "nan", "normaliser"])
