@@ -263,7 +263,7 @@ def refusals(checked_with: Checked) -> list[Problem]:
 
 OPEN = {
     "a missing set": "refused, but as an undefined symbol: the message does not name the set",
-    "a missing stop-gradient": "penalties of the trust region are not named as a loss: their gradients are not compared",
+    "a missing stop-gradient": "penalties of the trust region are not named as a loss, so no gradients are compared",
 }
 """What the check does not yet do of this list."""
 
