@@ -24,6 +24,10 @@ MARKER = re.compile(
 ALMOST = re.compile(r"#\s*latex\b", re.IGNORECASE)
 
 
+STOPS = ("detach", "stop_gradient")
+"""Calls through which no gradient flows."""
+
+
 @dataclass(frozen=True)
 class Marker:
     """A formula and its statement."""
@@ -42,6 +46,12 @@ class Marker:
     """How far formula and line may differ, relatively, by precision; empty: no farther than rounding explains."""
     reason: str = ""
     prose: bool = False
+
+    @property
+    def stops_gradient(self) -> bool:
+        """Whether the statement holds a value constant: `.detach()` in PyTorch, `stop_gradient` in JAX."""
+        calls = (node.func for node in ast.walk(self.statement) if isinstance(node, ast.Call))
+        return any(ast.unparse(call).rpartition(".")[2] in STOPS for call in calls)
 
     @property
     def target(self) -> str:

@@ -44,9 +44,9 @@ class Formula:
 
     @property
     def has_gradient(self) -> bool:
-        """Losses, and whatever stops a gradient, are compared in their gradients too."""
+        """Losses, and whatever stops a gradient in its formula or in its line, are compared in their gradients too."""
         stops = self.tree is not None and any(isinstance(n, Call) and n.function == "sg" for n in walk(self.tree))
-        return "\\mathcal{L}" in self.left.tex or stops
+        return "\\mathcal{L}" in self.left.tex or stops or self.marker.stops_gradient
 
 
 def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[Problem]]:

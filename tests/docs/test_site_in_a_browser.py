@@ -19,6 +19,7 @@ Browser = Callable[..., Any]
 
 SOURCE = "source/trainers.ppo.losses/"
 MATH = "math/trainers.ppo.losses/"
+FORMULAS = (Path(__file__).parents[2] / "minerva" / "trainers" / "ppo" / "losses.py").read_text().count("# LaTeX: ")
 
 
 def pages(folder: Path) -> list[str]:
@@ -80,7 +81,7 @@ def test_each_formula_is_visible(site: str, wide: Any) -> None:
         "return [...document.querySelectorAll('.rendered .katex-html')].map(e => e.getBoundingClientRect())"
         ".map(r => [r.width, r.height])"
     )
-    assert len(sizes) == 9
+    assert len(sizes) == FORMULAS
     assert all(width > 40 and height > 10 for width, height in sizes)
     loaded = wide.execute_script("return [...document.fonts].filter(f => f.status == 'loaded').map(f => f.family)")
     assert {"KaTeX_Main", "KaTeX_Math"} <= set(loaded)
@@ -173,7 +174,8 @@ def test_without_javascript_everything_is_there(site: str, open_browser: Browser
 
     plain = open_browser(scripts=False)
     plain.get(site + SOURCE)
-    assert len([f for f in plain.find_elements(By.CSS_SELECTOR, ".rendered .katex-html") if f.is_displayed()]) == 9
+    shown = [f for f in plain.find_elements(By.CSS_SELECTOR, ".rendered .katex-html") if f.is_displayed()]
+    assert len(shown) == FORMULAS
     assert "def clipped_surrogate" in plain.find_element(By.CSS_SELECTOR, ".annotated").text
     assert not any(button.is_displayed() for button in plain.find_elements(By.CSS_SELECTOR, ".copy"))
     symbol = plain.find_element(By.CSS_SELECTOR, ".formula .katex-html [data-sym]")
@@ -184,8 +186,8 @@ def test_without_javascript_everything_is_there(site: str, open_browser: Browser
 
 def test_a_screen_reader_gets_mathml(site_folder: Path) -> None:
     text = (site_folder / SOURCE / "index.html").read_text()
-    assert text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == 9
-    assert text.count('class="katex-html" aria-hidden="true"') >= 9
+    assert text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == FORMULAS
+    assert text.count('class="katex-html" aria-hidden="true"') >= FORMULAS
     tex = r"\mathcal{L}_t^{(1)} = -\hat{A}_t \rho_t"
     assert f'<annotation encoding="application/x-tex">{tex}</annotation>' in text
 

@@ -11,6 +11,9 @@ from tiny_runs import LAYERS, SIZES
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
+ALONE = True
+"""`ray symmetric-run` refuses a machine that has a Ray, and in the end stops whichever it finds."""
+
 REPOSITORY = Path(__file__).parents[3]
 SCONTROL = '#!/bin/sh\n[ "$1 $2 $3" = "show hostnames first,second" ] && printf "127.0.0.1\\nsecond\\n"\n'
 SRUN = """#!/bin/bash
