@@ -52,7 +52,7 @@ def double_precision() -> Iterator[None]:
     torch.set_default_dtype(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def open_browser() -> Iterator[Callable[..., Any]]:
     """`open_browser(width=1600, dark=False, scripts=True)`: a headless chromium that logs all it does."""
     from selenium import webdriver

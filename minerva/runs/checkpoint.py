@@ -146,7 +146,9 @@ def _tensors(tree: Tree) -> Iterator[tuple[str, Tensor]]:
 
 
 def _specs_of_format_2(about: dict[str, Any]) -> dict[str, Any]:
-    """Return the observation and action specs of a checkpoint of format 2."""
+    """Return the observation and action specs of a checkpoint of format 2; a file of replay rows has none."""
+    if "obs_dim" not in about:
+        return {"format": POLICY_FORMAT}
     action = ActionSpec.continuous(about["action_low"], about["action_high"])
     return {
         "format": POLICY_FORMAT,

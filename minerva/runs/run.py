@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 from minerva.compute.compiled import matmul_precision
+from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree, mapped
 from minerva.envs.engine import Episode
@@ -110,6 +111,7 @@ class Run:
             stack.enter_context(matmul_precision(self.settings.matmul))
             self._open(stack)
             if not self.already_finished:
+                keep_freed_memory()
                 self._start(stack)
             self._exit = stack.pop_all()
         return self
@@ -167,7 +169,8 @@ class Run:
         path, checkpoint = loaded.path, loaded.checkpoint
         if "format" in checkpoint.about:
             raise CheckpointError(
-                f"{path} was written by an earlier Minerva: its policy can be used, but the run cannot be resumed."
+                f"{path} was written by an earlier Minerva, whose runs cannot be resumed: start a new one from its "
+                "policy, with init_from."
             )
         try:
             unavailable_reason = self._load(checkpoint.state, loaded)

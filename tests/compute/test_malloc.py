@@ -3,8 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from tiny_runs import PPO
+
+from minerva.runs import run
+from minerva.trainers.ppo.trainer import PPOTrainer
 
 WORK = """
 import ctypes, resource, torch
@@ -33,3 +38,14 @@ def test_an_update_is_given_the_memory_of_the_one_before() -> None:
     given_back, kept = json.loads(done.stdout)
     assert given_back > 10_000
     assert kept < 100
+
+
+def test_a_run_alone_changes_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing the library, or using its agents in another loop, leaves the process as it is."""
+    calls = []
+    monkeypatch.setattr(run, "keep_freed_memory", lambda: calls.append("run"))
+    trainer = PPOTrainer("Pendulum-v1", **PPO)
+    trainer.greedy(trainer.envs.reset(range(trainer.num_envs)))
+    assert calls == []
+    trainer.train(256, tmp_path, quiet=True, eval_episodes=1)
+    assert calls == ["run"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -46,13 +46,41 @@ def faults(site: str, some: list[str], driver: Any) -> list[str]:
     return errors
 
 
-def test_every_page_loads_without_an_error_or_a_request_to_another_host(
+def test_pages_of_each_kind_load_without_an_error_or_a_request_to_another_host(
     site: str, site_folder: Path, wide: Any
 ) -> None:
-    found = pages(site_folder)
-    assert len(found) > 200
-    for at in range(0, len(found), 20):
-        assert faults(site, found[at : at + 20], wide) == []
+    by_kind: dict[str, list[str]] = {}
+    for page in pages(site_folder):
+        by_kind.setdefault(page.partition("/")[0], []).append(page)
+    assert {"algorithms", "guides", "math", "reference", "source"} <= by_kind.keys()
+    some = [page for found in by_kind.values() for page in found[:: 1 + len(found) // 6]]
+    assert faults(site, some, wide) == []
+
+
+def loaded_files(site_folder: Path) -> Iterator[tuple[Path, str]]:
+    """Each file of the site with each address that a browser loads for it: scripts, styles, images, fonts, frames."""
+    for path in site_folder.rglob("*.html"):
+        text = path.read_text()
+        tags = re.findall(r"<(?:script|link|img|iframe|source|object|embed)\b[^>]*>", text)
+        asked = [tag for tag in tags if not re.search(r'rel="(?:canonical|prev|next)"', tag)]
+        addresses = re.findall(r'\b(?:src|href|data)="?([^\s">]+)', " ".join(asked))
+        yield from ((path, address) for address in {*addresses, *re.findall(r"url\(([^)]+)\)", text)})
+    for path in site_folder.rglob("*.css"):
+        yield from ((path, address) for address in re.findall(r"url\(([^)]+)\)", path.read_text()))
+
+
+def test_every_page_loads_from_the_site_alone(site_folder: Path) -> None:
+    assert len(pages(site_folder)) > 200
+    found = {(path, address.strip("\"'")) for path, address in loaded_files(site_folder)}
+    assert len(found) > 1000
+    missing = [
+        f"{path.relative_to(site_folder)}: {address}"
+        for path, address in found
+        if not address.startswith(("data:", "#"))
+        and not address.endswith((".woff", ".ttf"))  # for browsers that do not read woff2
+        and not ((site_folder if address.startswith("/") else path.parent) / address.lstrip("/")).is_file()
+    ]
+    assert missing == []
 
 
 def test_every_link_within_the_site_leads_somewhere(site_folder: Path) -> None:
