@@ -136,6 +136,6 @@ def test_likeness_that_leads_nowhere_is_refused(tmp_path: Path, wrong: str, mess
 def test_no_block_of_settings_is_written_twice(algo: str) -> None:
     table = tomllib.loads((resources.files("minerva.presets") / f"{algo}.toml").read_text())
     del table["sources"]
-    blocks = [*table.pop("shared").values(), *table.values()]
+    blocks = [*table.pop("shared", {}).values(), *table.values()]
     own = Counter(str({name: block[name] for name in block if name != "like"}) for block in blocks if len(block) > 2)
     assert {settings: times for settings, times in own.items() if times > 1} == {}

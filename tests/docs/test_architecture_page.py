@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from minerva.trainers.registry import ALGORITHMS
+
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "architecture.md").read_text()
 FILES = ("config", "losses", "evaluate", "improve", "agent", "trainer", "metrics")
@@ -33,7 +35,7 @@ def test_the_mathematics_of_an_update_is_at_most_5_files(algo: str, title: str) 
     assert len(mathematics) <= 5
 
 
-@pytest.mark.parametrize("algo", ["ppo", "vmpo", "mpo"])
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_has_the_seven_files(algo: str) -> None:
     assert re.findall(r"^\| `(\w+)\.py` \|", PAGE, re.M) == list(FILES)
     folder = REPOSITORY / "minerva" / "trainers" / algo

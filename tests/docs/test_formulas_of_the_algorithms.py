@@ -67,7 +67,7 @@ def test_every_mutant_is_rejected(report: Report) -> None:
 
 def test_losses_are_compared_in_their_gradients(report: Report) -> None:
     losses = {v.formula.id for v in report.verdicts if v.formula.left.tex.startswith("\\mathcal{L}")}
-    assert losses == LOSSES
+    assert losses >= LOSSES
     compared = {v.formula.id for v in report.verdicts if v.gradient is not None}
     assert compared >= losses | {"formulas.trust_region#f-penalties-p-j"}
 

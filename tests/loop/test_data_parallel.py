@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from parallel_cases import CASES, COMPILED_METHODS, PROCESSES, Result, results
+from parallel_cases import CASES, COMPILED, PROCESSES, SHORTEST, Result, results
 from parallel_runs import TRAINERS, train
 from torch.testing import assert_close
 
@@ -70,12 +70,13 @@ def test_metrics_are_those_of_the_joined_batch(
 
 @pytest.mark.slow  # three updates are compiled, in each process
 @pytest.mark.compiles
-def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path, alone: dict[str, Result]) -> None:
+def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path) -> None:
+    alone = results(SINGLE, SHORTEST)
     done = torchrun(str(SUPPORT / "parallel_cases.py"), str(tmp_path), "compiled")
     assert done.returncode == 0, done.stderr
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(PROCESSES))
-    assert min(first["graphs"], second["graphs"]) >= len(COMPILED_METHODS)
-    for case in COMPILED_METHODS:
+    assert min(first["graphs"], second["graphs"]) >= len(COMPILED)
+    for case in COMPILED:
         assert all(map(torch.equal, first[case]["state"], second[case]["state"]))
         for mine, expected in zip(first[case]["state"], alone[case]["state"], strict=True):
             assert_close(mine, expected, rtol=1e-9, atol=1e-9)

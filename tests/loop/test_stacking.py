@@ -72,7 +72,7 @@ def batch(agent: MPOAgent, rows: Batch) -> Batch:
         "dones": rows["terminated"].unsqueeze(-1),
         "truncated": (rows["ended"] - rows["terminated"]).unsqueeze(-1),
     }
-    if agent.config.sequence_length == 1:
+    if agent.sequence_length == 1:
         return {name: values.flatten(0, 1) for name, values in given.items()}
     return {name: values.unflatten(0, (-1, 3)).movedim(1, 2).flatten(0, 1) for name, values in given.items()}
 

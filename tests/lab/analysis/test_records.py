@@ -250,7 +250,7 @@ def test_the_best_peer_is_found_at_the_same_budget(
 def test_no_peer_is_invented() -> None:
     assert best_peer("HalfCheetah-v5", 700_000, published_as("mpo", {})) is None
     assert best_peer("Pendulum-v1", 1_000_000, published_as("ppo", {})) is None
-    assert best_peer("HalfCheetah-v5", 1_000_000, published_as("sac", {})) is None
+    assert best_peer("HalfCheetah-v5", 1_000_000, published_as("unheard-of", {})) is None
 
 
 # --- files that are not what they should be -----------------------------------------------------------------------

@@ -148,10 +148,11 @@ def test_times_are_written_with_their_unit(text: str, value: float) -> None:
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_hyperparameters_typed_as_options_are_the_ones_of_the_grid(algo: str) -> None:
     hyperparameters = {"policy_lr": 1e-30, "num_envs": 3, "policy_layer_sizes": [8, 4], "gamma": 0.5}
-    flags = {"ppo": "anneal_lr", "vmpo": "squash", "mpo": "use_retrace"}
+    types = config_class(algo).annotations()
+    flag = {"vmpo": "squash", "mpo": "use_retrace"}.get(algo, "anneal_lr")
     for value in (True, False):
-        changed = {**hyperparameters, flags[algo]: value}
-        if algo != "mpo":
+        changed = {**hyperparameters, flag: value}
+        if "normalize_rewards" in types:
             changed["normalize_rewards"] = value  # which may be None as well, and is typed in another way
         config = _parse(["train", algo, "--preset", "none", *command_line_options(algo, changed)]).hyperparameters
         assert config.to_dict() == config_class(algo).from_dict(changed).to_dict()

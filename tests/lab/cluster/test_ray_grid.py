@@ -19,7 +19,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
 SUPPORT = Path(__file__).parents[2] / "support"
-RUNS, NODES = 12, 4
+RUNS, NODES = 6, 4
 
 
 @pytest.fixture
