@@ -40,10 +40,11 @@ VMPO = {
 }
 
 MPO = {
-    "policy_layer_sizes": (64, 64),
-    "critic_layer_sizes": (128, 128),
+    "policy_layer_sizes": (32, 32),
+    "critic_layer_sizes": (64, 64),
     "num_envs": 4,
     "batch_size": 128,
+    "action_samples": 8,
     "updates_per_step": 0.5,
     "replay_size": 10_000,  # short, to forget the time when states ran away
     "gamma": 0.95,
