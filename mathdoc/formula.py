@@ -169,7 +169,7 @@ def _located(marker: Marker, notation: Notation, error: FormulaError) -> Problem
 
 
 def _unused(notation: Notation, formulas: Sequence[Formula], problems: Sequence[Problem]) -> list[Problem]:
-    """Entries that no formula needs. Where a formula could not be read, it cannot be told."""
+    """Entries that no formula needs. Unknown where a formula could not be read."""
     if any(problem.level in (1, 2) for problem in problems):
         return []
     return [

@@ -105,7 +105,7 @@ def _shape(axes: tuple[str, ...], values: Array) -> str:
 
 
 def _settle_axes(formula: Formula, tree: Node, samples: list[Sample]) -> list[Sample]:
-    """The order of the left-hand side's axes, told by the sizes; and the samples that tell anything."""
+    """The order of the left-hand side's axes, known from the sizes, and the samples that decide it."""
     telling, why = [], ""
     for sample in samples:
         evaluation = Evaluation(sample.values)

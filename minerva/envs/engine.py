@@ -100,7 +100,7 @@ class Engine(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the simulators and the unfinished episodes as tensors and plain values.
 
-        The entry `obstacle` is empty, or says why the simulators could not be saved.
+        The entry `unavailable_reason` is empty, or says why the simulators could not be saved.
         """
 
     @abstractmethod

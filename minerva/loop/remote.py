@@ -164,20 +164,22 @@ class RemoteEnvs:
     def state_dict(self) -> State:
         """Return the state in the form of one engine that has all environments."""
         if not self.states:
-            return {"simulators": [], "obstacle": "no episode was started"}
+            return {"simulators": [], "unavailable_reason": "no episode was started"}
         whole = {name: torch.cat([state[name] for state in self.states]) for name in ("obs", "returns", "lengths")}
         simulators = [one for state in self.states for one in state["simulators"]]
-        reason = next((state["obstacle"] for state in self.states if state["obstacle"]), "")
-        return {**whole, "simulators": simulators, "obstacle": reason}
+        reason = next((state["unavailable_reason"] for state in self.states if state["unavailable_reason"]), "")
+        return {**whole, "simulators": simulators, "unavailable_reason": reason}
 
     def load_state_dict(self, state: State) -> str:
         """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""
-        if state["obstacle"]:
-            return str(state["obstacle"])
+        if state["unavailable_reason"]:
+            return str(state["unavailable_reason"])
         self.number, self.states = 0, []
         for n in range(len(self.workers)):
             envs = slice(n * self.each, (n + 1) * self.each)
-            self.states.append({name: part if name == "obstacle" else part[envs] for name, part in state.items()})
+            self.states.append(
+                {name: part if name == "unavailable_reason" else part[envs] for name, part in state.items()}
+            )
         reasons = self._call_all("restore", *([0, part] for part in self.states))
         return next(filter(None, reasons), "")
 

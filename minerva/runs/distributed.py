@@ -134,7 +134,7 @@ def _joined(parts: Sequence[Any], axis: int) -> Any:
     for name, value in whole.items():
         if name == "simulators":
             whole[name] = [one for part in parts for one in part[name]]
-        elif name == "obstacle":  # the name of unavailable_reason in checkpoints
+        elif name == "unavailable_reason":
             whole[name] = next((part[name] for part in parts if part[name]), "")
         elif name in DIVIDED and value is not None:
             whole[name] = torch.cat([part[name].cpu() for part in parts], axis)

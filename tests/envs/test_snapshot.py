@@ -288,5 +288,5 @@ def test_a_vector_without_snapshots_says_why() -> None:
     envs = make_engine(lambda: Odd(handle=ctypes.c_int(3)), 2)
     envs.reset([0, 1])
     state = envs.state_dict()
-    assert "handle is a ctypes.c_int" in state["obstacle"]
+    assert "handle is a ctypes.c_int" in state["unavailable_reason"]
     assert "handle is a ctypes.c_int" in envs.load_state_dict(state)

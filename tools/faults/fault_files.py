@@ -197,7 +197,7 @@ def _whole(place: Path, failed: bool, store: CheckpointStore, rows: Numbers) -> 
     if not torch.equal(kept, torch.arange(float(9 * step))[-len(kept) :]):
         return f"step {step} with other rows"
     if not failed and step != 3:
-        return "an error was not told"
+        return "an error was not reported"
     _save(store, rows, 4)  # the disk has room again
     found = CheckpointStore(RunFolder(place, "mpo")).newest()
     left, step = [path.name for path in place.rglob("*.tmp")], found.checkpoint.state["step"]

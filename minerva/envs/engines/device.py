@@ -140,7 +140,7 @@ class DeviceEngine(Engine):
         """Return the simulations, the unfinished episodes and the state of the generator of starts."""
         simulators = [{"simulation": self.state["simulation"], "generator": self.generator.get_state()}]
         episodes = {name: self.state[name].cpu().clone() for name in ("returns", "lengths")}
-        return {**episodes, "obs": self.obs.cpu().clone(), "simulators": simulators, "obstacle": ""}
+        return {**episodes, "obs": self.obs.cpu().clone(), "simulators": simulators, "unavailable_reason": ""}
 
     def load_state_dict(self, state: dict[str, Any]) -> str:
         """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""

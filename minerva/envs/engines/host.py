@@ -105,7 +105,7 @@ class HostEngine(Engine):
         return [(float(total), int(length)) for total, length in zip(self._returns, self._lengths, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return simulators and unfinished episodes; `obstacle` is empty, or says why there are no simulators."""
+        """Return simulators and unfinished episodes, and in `unavailable_reason` why there are no simulators, or ""."""
         taken, reason = list[Snapshot](), ""
         try:
             taken = self.snapshots()
@@ -114,12 +114,12 @@ class HostEngine(Engine):
         episodes = {"obs": self._obs, "returns": self._returns, "lengths": self._lengths}
         tensors = {name: torch.from_numpy(values.copy()) for name, values in episodes.items()}
         simulators = [{"values": one.values, "data": torch.from_numpy(one.data.copy())} for one in taken]
-        return {**tensors, "simulators": simulators, "obstacle": reason}
+        return {**tensors, "simulators": simulators, "unavailable_reason": reason}
 
     def load_state_dict(self, state: dict[str, Any]) -> str:
         """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""
-        if state["obstacle"]:
-            return str(state["obstacle"])
+        if state["unavailable_reason"]:
+            return str(state["unavailable_reason"])
         try:
             self.restore([Snapshot(one["values"], one["data"].numpy()) for one in state["simulators"]])
         except (NoSnapshotError, ValueError) as error:
