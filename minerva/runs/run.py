@@ -167,11 +167,6 @@ class Run:
         """Load the newest checkpoint and print whether the run continues bit for bit."""
         loaded = self.store.newest(self.begin_at)
         path, checkpoint = loaded.path, loaded.checkpoint
-        if "format" in checkpoint.about:
-            raise CheckpointError(
-                f"{path} was written by an earlier Minerva, whose runs cannot be resumed: start a new one from its "
-                "policy, with init_from."
-            )
         try:
             unavailable_reason = self._load(checkpoint.state, loaded)
             self.already_finished, versions = checkpoint.about["finished"] is True, checkpoint.about["versions"]

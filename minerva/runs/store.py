@@ -123,6 +123,11 @@ class CheckpointStore:
     def _read(self, path: Path, whole: bool) -> LoadedCheckpoint:
         """Read a checkpoint with all its rows; or, if not `whole`, with those after the last damaged segment."""
         checkpoint, _ = read_checkpoint(path)
+        if "format" in checkpoint.about:
+            raise CheckpointError(
+                f"{path} was written by an earlier Minerva, whose runs cannot be resumed: start a new one from its "
+                "policy, with init_from."
+            )
         try:
             segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
         except (KeyError, TypeError, ValueError):
