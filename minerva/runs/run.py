@@ -14,7 +14,6 @@ import torch
 from rich.console import Console
 
 from minerva.compute.compiled import matmul_precision
-from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree, mapped
 from minerva.envs.engine import Episode
@@ -111,7 +110,6 @@ class Run:
             stack.enter_context(matmul_precision(self.settings.matmul))
             self._open(stack)
             if not self.already_finished:
-                keep_freed_memory()
                 self._start(stack)
             self._exit = stack.pop_all()
         return self

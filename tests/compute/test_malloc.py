@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import PPO
 
-from minerva.runs import run
+from minerva.loop import stacking
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 WORK = """
@@ -40,12 +40,12 @@ def test_an_update_is_given_the_memory_of_the_one_before() -> None:
     assert kept < 100
 
 
-def test_a_run_alone_changes_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing the library, or using its agents in another loop, leaves the process as it is."""
+def test_training_alone_changes_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that imports the library, or acts with its agents, keeps its own."""
     calls = []
-    monkeypatch.setattr(run, "keep_freed_memory", lambda: calls.append("run"))
+    monkeypatch.setattr(stacking, "keep_freed_memory", lambda: calls.append("kept"))
     trainer = PPOTrainer("Pendulum-v1", **PPO)
     trainer.greedy(trainer.envs.reset(range(trainer.num_envs)))
     assert calls == []
     trainer.train(256, tmp_path, quiet=True, eval_episodes=1)
-    assert calls == ["run"]
+    assert calls == ["kept"]

@@ -57,16 +57,21 @@ def test_pages_of_each_kind_load_without_an_error_or_a_request_to_another_host(
     assert faults(site, some, wide) == []
 
 
+STYLE_ADDRESS = re.compile(r"(?:url\(|@import\s+)([^);\s]+)")
+
+
 def loaded_files(site_folder: Path) -> Iterator[tuple[Path, str]]:
-    """Each file of the site with each address that a browser loads for it: scripts, styles, images, fonts, frames."""
+    """Each file of the site with each address that a browser loads for it, or that a script in it names."""
     for path in site_folder.rglob("*.html"):
         text = path.read_text()
         tags = re.findall(r"<(?:script|link|img|iframe|source|object|embed)\b[^>]*>", text)
         asked = [tag for tag in tags if not re.search(r'rel="(?:canonical|prev|next)"', tag)]
         addresses = re.findall(r'\b(?:src|href|data)="?([^\s">]+)', " ".join(asked))
-        yield from ((path, address) for address in {*addresses, *re.findall(r"url\(([^)]+)\)", text)})
+        scripts = " ".join(re.findall(r"<script\b[^>]*>([^<]+)", text))
+        foreign = re.findall(r"\bhttps?://[^\s\"'`<]+", scripts)
+        yield from ((path, address) for address in {*addresses, *foreign, *STYLE_ADDRESS.findall(text)})
     for path in site_folder.rglob("*.css"):
-        yield from ((path, address) for address in re.findall(r"url\(([^)]+)\)", path.read_text()))
+        yield from ((path, address) for address in STYLE_ADDRESS.findall(path.read_text()))
 
 
 def test_every_page_loads_from_the_site_alone(site_folder: Path) -> None:
@@ -77,7 +82,7 @@ def test_every_page_loads_from_the_site_alone(site_folder: Path) -> None:
         f"{path.relative_to(site_folder)}: {address}"
         for path, address in found
         if not address.startswith(("data:", "#"))
-        and not address.endswith((".woff", ".ttf"))  # for browsers that do not read woff2
+        and not re.fullmatch(r"fonts/[\w-]+\.(?:woff|ttf)", address)  # for browsers that do not read woff2
         and not ((site_folder if address.startswith("/") else path.parent) / address.lstrip("/")).is_file()
     ]
     assert missing == []

@@ -220,7 +220,7 @@ SHORTEST: dict[str, Callable[..., Result]] = {
     "vmpo": vmpo,
     "mpo": functools.partial(mpo, m_steps=1),
 }
-"""Updates without a loop that is compiled more than once."""
+"""One update of each algorithm with as few gradient steps as it can have: each step adds kernels to compile."""
 
 COMPILED: dict[str, Callable[[Ranks], Result]] = {
     name: functools.partial(case, compile="auto") for name, case in SHORTEST.items()
