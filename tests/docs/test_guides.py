@@ -9,6 +9,7 @@ A command that is not Minerva's, or needs the whole checkout, stands in ELSEWHER
 block is the file that its first line names. Commands in blocks without a language are found and refused.
 """
 
+import contextlib
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rays import room_for_ray
 from tiny_runs import FinishedRun
 
 from minerva.cli.main import _parse, main
@@ -61,7 +63,6 @@ ELSEWHERE = {
     "minerva tune ppo --env Hopper-v5 --total-steps 300000 --trials 40": "tests/lab/cluster/test_ray_tune.py",
     "minerva tune vmpo --env Hopper-v5 --search policy_lr epsilon_mu=0.005:0.1 num_envs=16,32,64": "the same",
 }
-"""Of these, Minerva's own are read by its parser at least."""
 
 TUNED = 'algo = "ppo"\n[sources]\nsearch = "a search"\n["Hopper-v5"]\npolicy_lr = [3e-4, "search"]\n'
 """A preset such as `minerva tune` writes."""
@@ -125,6 +126,12 @@ def test_every_command_of_a_guide_works(
 ) -> None:
     furnish(tmp_path, page, finished_run)
     monkeypatch.chdir(tmp_path)
+    with room_for_ray() if page.stem == "cluster" else contextlib.nullcontext():
+        run_commands(page)
+
+
+def run_commands(page: Path) -> None:
+    """Run what a page shows, but what is run elsewhere: of that, Minerva's own commands are parsed."""
     for command in commands(page):
         if command in ELSEWHERE:
             assert not command.startswith("minerva ") or _parse(shlex.split(command)[1:]) is not None
