@@ -1,11 +1,11 @@
-"""What each of two tricks gives a user who trains on a CPU with one thread, in one command:
+"""What acting with NumPy gives a user who trains on a CPU with one thread, in one command:
 
-    python -m benchmarks.ablation                        # every case, some forty minutes on a quiet machine
+    python -m benchmarks.ablation                        # every case, some twenty minutes on a quiet machine
     python -m benchmarks.ablation ppo-cheetah --repeats 9
 
-`numpy_function` acts with small networks by calls of NumPy, `malloc` keeps freed memory for the next update. Whole runs
-with the presets, evaluations included, go on in turn: with both, without the one, without the other. A ratio is
-taken within each repeat; printed are the median and the smallest and largest, by the clock and by CPU time.
+`compute/numpy_function.py` acts with small networks by calls of NumPy. Whole runs with presets, evaluations included,
+go on in turn, with it and without it. A ratio is taken within each repeat; printed are the median and the smallest and
+largest, by the clock and by CPU time.
 """
 
 import json
@@ -23,15 +23,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo-pendulum": ("PPO, Pendulum-v1", {"algo": "ppo", "env": "Pendulum-v1", "period": 5_000}),
     "ppo-cheetah": ("PPO, HalfCheetah-v5", {"algo": "ppo", "env": "HalfCheetah-v5", "period": 50_000}),
     "vmpo-cheetah": ("V-MPO, HalfCheetah-v5", {"algo": "vmpo", "env": "HalfCheetah-v5", "period": 50_000}),
-    "mpo-cheetah": (
-        "MPO, HalfCheetah-v5, evaluations left out",
-        {"algo": "mpo", "env": "HalfCheetah-v5", "period": 1_000, "evaluate": False, "update_after": 1_000},
-    ),
 }
-"""Title and arguments of `whole_run`. A period is a twentieth of the preset's budget, as by default; MPO's evaluations,
-one in ten minutes of its updates, would make laps too long."""
-
-LEFT_OUT = ("numpy_function", "malloc")
+"""Title and arguments of `whole_run`. A period is a twentieth of the preset's budget, as by default. MPO's networks are
+large enough for PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -44,39 +38,32 @@ class Options:
     """Timings per contestant."""
     seconds: float = 15.0
     """Shortest duration of a timing, in seconds."""
-    out: Path = Path("benchmarks/results/speed/ablation.json")
+    out: Path = Path("benchmarks/results/speed/numpy_function.json")
     """JSON file for all measurements."""
 
 
 def measured(case: str, options: Options) -> dict[str, Any]:
-    """Return the rates with all parts and without each of them, and their ratios."""
+    """Return the rates with NumPy and without it, and their ratios."""
     title, arguments = CASES[case]
     function = "benchmarks.speed.contestants:whole_run"
-    whole = Entry("whole", function, arguments)
-    others = [Entry(f"without {part}", function, {**arguments, "without": part}) for part in LEFT_OUT]
+    whole = Entry("with NumPy", function, arguments)
+    other = Entry("without NumPy", function, {**arguments, "numpy_function": False})
     print(title, flush=True)
-    race([whole, *others], options.repeats, options.seconds, lambda line: print(line, flush=True))
-    failures = [entry.failure for entry in (whole, *others) if entry.failure]
+    race([whole, other], options.repeats, options.seconds, lambda line: print(line, flush=True))
+    failures = [entry.failure for entry in (whole, other) if entry.failure]
     if failures:
         raise SystemExit(f"{title} cannot be measured: {failures[0]}")
-    found = {
-        other.name: {
-            "clock": ratios(whole.rates, other.rates),
-            "cpu": ratios(whole.cpu_rates, other.cpu_rates),
-        }
-        for other in others
-    }
-    return {"case": title, "contestants": [asdict(entry) for entry in (whole, *others)], "ratios": found}
+    found = {"clock": ratios(whole.rates, other.rates), "cpu": ratios(whole.cpu_rates, other.cpu_rates)}
+    return {"case": title, "contestants": [asdict(whole), asdict(other)], "ratios": found}
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
     """Return the ratios as a Markdown table."""
-    lines = ["| run | steps/s | " + " | ".join(f"with / without `{part}`, by CPU time" for part in LEFT_OUT) + " |"]
-    lines.append("|---|--:|" + "--:|" * len(LEFT_OUT))
+    lines = ["| run | steps/s | with / without NumPy, by CPU time |", "|---|--:|--:|"]
     for result in results:
-        cells = [result["case"], f"{statistics.median(result['contestants'][0]['rates']):,.0f}"]
-        found = result["ratios"].values()
-        cells += [f"**{spread(ratio['clock'], '.3f')}**, {spread(ratio['cpu'], '.3f')}" for ratio in found]
+        rate = f"{statistics.median(result['contestants'][0]['rates']):,.0f}"
+        ratio = result["ratios"]
+        cells = [result["case"], rate, f"**{spread(ratio['clock'], '.3f')}**, {spread(ratio['cpu'], '.3f')}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ recipe says; the peers are run without their normalisers, which makes them faste
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,23 +72,19 @@ def whole_run(
     period: int,
     evaluate: bool = True,
     checkout: str | None = None,
-    without: str | None = None,
+    numpy_function: bool = True,
     **changed: Any,
 ) -> None:
     """Train as a user does: `minerva.train` with the environment's preset, evaluations, logs and checkpoints.
 
     `period` are the steps between evaluations, and those after which the gate may close: every lap has as many
     evaluations as it has periods. `checkout` is the folder of another Minerva, of which public names alone are used.
-    `without` leaves a part of this one out (see `LEAVE_OUT`).
+    Without `numpy_function` small networks, too, act with PyTorch.
     """
     if checkout is not None:
         sys.path.insert(0, checkout)
-    elif without != "malloc":
-        from minerva.compute.malloc import keep_freed_memory
-
-        keep_freed_memory()
-    if without is not None:
-        LEAVE_OUT[without]()
+    if not numpy_function:
+        _without_numpy_function()
     import minerva
 
     if checkout is not None and not Path(minerva.__file__).is_relative_to(checkout):
@@ -114,17 +110,6 @@ def _without_numpy_function() -> None:
         raise numpy_function.NotOnHostError("left out")
 
     numpy_function.HostFunction.__init__ = refuse  # type: ignore[method-assign]
-
-
-def _without_malloc() -> None:
-    """Leave glibc's memory settings at their defaults."""
-    from minerva.compute import malloc
-
-    malloc.keep_freed_memory = lambda: None  # type: ignore[assignment]
-
-
-LEAVE_OUT: dict[str, Callable[[], None]] = {"numpy_function": _without_numpy_function, "malloc": _without_malloc}
-"""Parts that `whole_run` can switch off; called before anything that uses them is imported."""
 
 
 def sb3_ppo(env: str, num_envs: int, gate: Gate) -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 from minerva.compute import tree
 from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, CompileMode, compiled, options_for
 from minerva.compute.cuda_graph import InPlace
-from minerva.compute.malloc import keep_freed_memory
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
 from minerva.compute.tree import Tree, mapped
 from minerva.loop.agent import Agent, Rows, metrics_to_host
@@ -56,8 +55,6 @@ class Stack:
         self.distributed = first.ranks.count > 1
         """Whether an update calls collectives."""
         self.device = first.device
-        if self.device.type == "cpu":
-            keep_freed_memory()
         self.state = joined_state(self.agents)
         self._functions = first.lifted(self._lift)
         self._act = InPlace(self._packed_actions, self.state, mode)

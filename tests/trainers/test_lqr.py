@@ -153,12 +153,11 @@ def test_vmpo_comes_within_ten_percent_of_the_least_cost(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.compiles
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_mpo_comes_within_ten_percent_of_the_least_cost(seed: int, tmp_path: Path) -> None:
+def test_mpo_comes_within_ten_percent_of_the_least_cost(tmp_path: Path) -> None:
     """From no control at all: the means of an untrained policy span all actions, and drive the states out of bounds."""
-    trainer = MPOTrainer(LQR, seed=seed, **MPO)
-    for policy in (trainer.agent.policy, trainer.agent.policy_target):
-        nn.init.zeros_(policy.policy_mean.weight)
-    assert lqr_gap(trainer) > 1
-    trainer.train(24_000, tmp_path / "run", quiet=True, eval_episodes=1)
-    assert 0 < lqr_gap(trainer) < 0.1
+    trainers = [MPOTrainer(LQR, seed=seed, **MPO) for seed in range(3)]
+    for trainer in trainers:
+        for policy in (trainer.agent.policy, trainer.agent.policy_target):
+            nn.init.zeros_(policy.policy_mean.weight)
+        assert lqr_gap(trainer) > 1
+    assert all(0 < gap < 0.1 for gap in trained(trainers, 24_000, tmp_path))

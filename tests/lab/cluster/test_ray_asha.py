@@ -42,10 +42,8 @@ def trial(folder: Path) -> Trial:
     return Trial(rate, last["step"], float(np.mean(last["returns"])), folder)
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search, one trial after the other, between a rate that learns and one at which no weight moves."""
-    folder = tmp_path_factory.mktemp("search")
+def search(folder: Path) -> Path:
+    """The folder of a search, one trial after the other, between a rate that learns and one that moves no weight."""
     settings = {**SIZES, **{name: list(widths) for name, widths in LAYERS.items()}}
     base = Search("ppo", PAYING, (SEED,), STEPS, "none", (), 1, 1, folder)
     (folder / "base.toml").write_text(preset_file(base, Best(settings, 0.0, 0, 0), {}, "small, for a test"))
@@ -60,7 +58,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_trials_that_fall_behind_are_ended_early_and_the_best_is_not(searched: Path) -> None:
+def test_trials_that_fall_behind_are_ended_early_and_the_best_becomes_a_preset(tmp_path: Path) -> None:
+    searched = search(tmp_path)
     trials = [trial(folder) for folder in searched.glob(f"trials/*/seed{SEED}")]
     assert len(trials) == TRIALS
     whole, ended = ([each for each in trials if (each.step == STEPS) is wanted] for wanted in (True, False))
@@ -72,9 +71,6 @@ def test_trials_that_fall_behind_are_ended_early_and_the_best_is_not(searched: P
     assert all(each.step <= STEPS // 2 for each in ended)
     assert not any(is_locked(each.folder) for each in trials)  # what was ended no longer trains
 
-
-def test_the_preset_is_that_of_the_best_trial(searched: Path) -> None:
-    best = max((trial(folder) for folder in searched.glob(f"trials/*/seed{SEED}")), key=lambda each: each.mean)
     file = str(searched / "ppo.toml")
     found = _parse(["train", "ppo", "--env", PAYING, "--preset", file]).hyperparameters.to_dict()
     assert found["policy_lr"] == best.rate
