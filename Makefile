@@ -17,7 +17,7 @@ QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make quick       lint, and the tests of formulas, losses, compute and config (under a minute: after every edit)"
-	@echo "make test        lint, types and tests (a quarter of an hour on two cores); what needs a system library that is"
+	@echo "make test        lint, types and tests (eleven minutes on two cores); what needs a system library that is"
 	@echo "                 not there is skipped with the line that installs it"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"

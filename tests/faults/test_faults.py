@@ -15,6 +15,7 @@ TOGETHER = [("kills", "terminations"), ("hostile", "damage", "populations", "wor
 """In two processes, each of which makes the runs that it compares with once."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promises", TOGETHER, ids=" ".join)
 def test_every_promise_is_kept(promises: tuple[str, ...], tmp_path: Path) -> None:
     notes = tmp_path / "notes.jsonl"

@@ -107,6 +107,7 @@ def test_what_a_gpu_began_is_measured_without_one(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["device"] == "NVIDIA H200"
 
 
+@pytest.mark.slow
 def test_seeds_trained_together_give_the_results_of_seeds_alone(tmp_path: Path) -> None:
     grid_file(tmp_path, seeds=2)
     assert main(command(tmp_path, "--together", "always")) == 0
@@ -120,6 +121,7 @@ def test_seeds_trained_together_give_the_results_of_seeds_alone(tmp_path: Path) 
         assert stacked["returns"] != result(tmp_path, f"Pendulum-v1_seed{1 - seed}")["returns"]
 
 
+@pytest.mark.slow
 def test_a_grid_that_is_killed_leaves_no_process_and_goes_on_exactly(tmp_path: Path) -> None:
     paced = "tiny_runs:Paced-v0"
     grid_file(tmp_path, seeds=1, env=paced)
