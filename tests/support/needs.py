@@ -1,9 +1,19 @@
 """What a test needs of the system: where that is missing the test is skipped, with the line that installs it."""
 
+import ctypes
 import ctypes.util
 import shutil
 
 import pytest
+
+
+def _loads(library: str) -> bool:
+    """Whether a shared library is installed and whole."""
+    found = ctypes.util.find_library(library)
+    try:
+        return found is not None and ctypes.CDLL(found) is not None
+    except OSError:
+        return False
 
 
 def _needs(there: bool, what: str, packages: str) -> pytest.MarkDecorator:
@@ -17,7 +27,7 @@ browser = _needs(
 )
 cxx_compiler = _needs(shutil.which("g++") is not None, "a C++ compiler for torch.compile", "g++")
 offscreen_rendering = _needs(
-    ctypes.util.find_library("OSMesa") is not None,
+    _loads("OSMesa"),
     *("OSMesa, which draws without a screen", "libosmesa6"),
 )
 git = _needs(shutil.which("git") is not None, "git", "git")
