@@ -18,6 +18,8 @@ from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.ppo import losses as ppo
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.sac import losses as sac
+from minerva.trainers.sac.agent import SACAgent
 from minerva.trainers.vmpo import losses as vmpo
 from minerva.trainers.vmpo.agent import VMPOAgent
 
@@ -38,11 +40,12 @@ def run(dtype: str, seed: int) -> None:
     try:
         for exercise in (_gaussian, _lagrange, _trust_region, _optimizers, _returns, _statistics, _categorical):
             exercise(normal)
-        for losses in (_mpo, _vmpo, _ppo):
+        for losses in (_mpo, _vmpo, _ppo, _sac):
             losses(normal)
         _mpo_agents(normal, seed)
         _vmpo_agents(normal, seed)
         _ppo_agents(normal, seed)
+        _sac_agents(normal, seed)
     finally:
         torch.set_default_dtype(before)
 
@@ -57,6 +60,7 @@ def _gaussian(normal: Normal) -> None:
     gaussian.gaussian_entropy(log_std)
     gaussian.gaussian_kl_mean(mean, normal(BATCH, ACT), log_std)
     gaussian.gaussian_kl_std(log_std, log_std + 0.2 * normal(BATCH, ACT))
+    gaussian.uniform_actions(torch.rand_like(actions), low, high)
     executed = gaussian.squashed(actions, low, high)
     executed[0], executed[1] = low, high
     gaussian.unsquashed(executed, low, high)
@@ -197,6 +201,15 @@ def _ppo(normal: Normal) -> None:
     ppo.clip_fraction(ratio, clip_ratio)
 
 
+def _sac(normal: Normal) -> None:
+    temperature = sac.positive_temperature(0.3 * normal(1)[0])
+    sac.soft_values(normal(BATCH), normal(BATCH), normal(BATCH), temperature)
+    sac.critic_loss(normal(BATCH), normal(BATCH), normal(BATCH))
+    sac.averaged(normal(PARAMETERS), normal(PARAMETERS), torch.tensor(0.3))
+    sac.policy_loss(normal(BATCH), normal(BATCH), normal(BATCH), temperature)
+    sac.temperature_loss(temperature, normal(BATCH), torch.tensor(-1.3))
+
+
 # --- whole updates ----------------------------------------------------------------------------------------------
 
 
@@ -257,3 +270,10 @@ def _ppo_agents(normal: Normal, seed: int) -> None:
         settings = {"minibatch_size": 22, "update_epochs": 2, "ent_coef": 0.1, "advantage_estimator": estimator}
         agent = PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**shape, **settings}), seed=seed)
         agent.update(_rollout(normal), remaining=0.7)
+
+
+def _sac_agents(normal: Normal, seed: int) -> None:
+    agent = SACAgent(OBS, ACT, seed=seed, policy_layer_sizes=(8,), critic_layer_sizes=(9,))
+    sizes = {"obs": OBS, "actions": ACT, "rewards": 1, "next_obs": OBS}
+    batch = {name: normal(BATCH, size) for name, size in sizes.items()}
+    agent.update({**batch, "dones": (normal(BATCH, 1) > 1).to(batch["obs"].dtype)})

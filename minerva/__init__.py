@@ -26,6 +26,9 @@ if (
     from minerva.trainers.ppo.agent import PPOAgent as PPOAgent
     from minerva.trainers.ppo.config import PPOConfig as PPOConfig
     from minerva.trainers.ppo.trainer import PPOTrainer as PPOTrainer
+    from minerva.trainers.sac.agent import SACAgent as SACAgent
+    from minerva.trainers.sac.config import SACConfig as SACConfig
+    from minerva.trainers.sac.trainer import SACTrainer as SACTrainer
     from minerva.trainers.vmpo.agent import VMPOAgent as VMPOAgent
     from minerva.trainers.vmpo.config import VMPOConfig as VMPOConfig
     from minerva.trainers.vmpo.trainer import VMPOTrainer as VMPOTrainer

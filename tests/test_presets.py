@@ -10,7 +10,7 @@ import pytest
 from minerva.envs.ids import known_ids
 from minerva.errors import ConfigError
 from minerva.presets import NONE, Preset, preset_for, presets
-from minerva.trainers.registry import ALGORITHMS, config_class
+from minerva.trainers.registry import ALGORITHMS, agent_class, config_class
 
 ALL = [(algo, preset) for algo in ALGORITHMS for preset in presets(algo).values()]
 
@@ -139,3 +139,26 @@ def test_no_block_of_settings_is_written_twice(algo: str) -> None:
     blocks = [*table.pop("shared", {}).values(), *table.values()]
     own = Counter(str({name: block[name] for name in block if name != "like"}) for block in blocks if len(block) > 2)
     assert {settings: times for settings, times in own.items() if times > 1} == {}
+
+
+# --- defaults and the first version's values ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algo", ["ppo", "mpo", "vmpo"])
+def test_an_agent_that_is_made_directly_has_the_first_versions_values(algo: str) -> None:
+    source = presets(algo)["source"]
+    config = agent_class(algo)(3, 1).config.to_dict()
+    assert source.changes(config_class(algo)()) == source.values  # nothing in it is a default
+    assert {name: config[name] for name in source.values} == source.values
+
+
+def test_a_task_that_nobody_tuned_gets_what_the_tuned_ones_share() -> None:
+    """MPO's presets of Gym's tasks change the range of a critic that they do not use, and the budget, alone."""
+    changes = preset_for("mpo", "HalfCheetah-v5").changes(config_class("mpo")())
+    assert changes == {"total_steps": 1_000_000, "critic_range": 1600.0}
+    assert preset_for("vmpo", "Hopper-v5").changes(config_class("vmpo")()) == {"total_steps": 1_000_000}
+
+
+def test_none_is_written_as_a_word(tmp_path: Path) -> None:
+    text = 'algo = "ppo"\n[sources]\nmine = "tried here once"\n["Hopper-v5"]\ntarget_kl = ["none", "mine"]\n'
+    assert in_a_file(tmp_path, text, "Hopper-v5").values == {"target_kl": None}

@@ -10,7 +10,7 @@ from rich.table import Table
 from minerva.config import nearest
 from minerva.errors import ConfigError
 from minerva.presets import Preset, presets
-from minerva.trainers.registry import ALGORITHMS
+from minerva.trainers.registry import ALGORITHMS, config_class
 
 if TYPE_CHECKING:
     AlgoChoice = str
@@ -48,10 +48,10 @@ class ShowPresets:
 
 
 def _show(console: Console, algo: str, preset: Preset) -> None:
-    console.print(f"[bold]{algo}[/] on [bold]{preset.name}[/]: tuned settings; all others keep their defaults")
+    console.print(f"[bold]{algo}[/] on [bold]{preset.name}[/]: all other settings keep their defaults")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("setting", "value", "source"):
         table.add_column(heading, overflow="fold")
-    for name, value in preset.values.items():
+    for name, value in preset.changes(config_class(algo)()).items():
         table.add_row(name, str(value), preset.sources[name])
     console.print(table)

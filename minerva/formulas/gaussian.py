@@ -54,6 +54,13 @@ def gaussian_kl_std(log_std: Tensor, old_log_std: Tensor) -> Tensor:
     return kl
 
 
+def uniform_actions(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return actions spread uniformly between their bounds, from numbers in [0, 1).  [..., D], [D], [D] -> [..., D]"""
+    # LaTeX: a_j = a_j^{low} + x_j (a_j^{high} - a_j^{low})
+    actions = low + uniform * (high - low)
+    return actions
+
+
 def tanh_log_det(raw: Tensor) -> Tensor:
     """Return log(1 - tanh(x)^2), accurate also where tanh(x) rounds to 1.  [...] -> [...]"""
     # LaTeX: \log(1 - \tanh^2 x) = 2 (\log 2 - x - \operatorname{softplus}(-2 x))

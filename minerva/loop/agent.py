@@ -13,12 +13,13 @@ from minerva.compute.cuda_graph import InPlace
 from minerva.compute.flat import FlatParameters
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
-from minerva.compute.seeding import generator, seeded
-from minerva.compute.tree import Tree
+from minerva.compute.seeding import generator, restore_generator, seeded
+from minerva.compute.tree import Tree, copy_
 from minerva.config import LOOP, TENSOR, Config
 from minerva.data.fields import Field
 from minerva.distributions import Distribution
 from minerva.errors import ConfigError
+from minerva.formulas.gaussian import uniform_actions
 from minerva.metrics import Metric
 from minerva.networks.bounds import Bound
 from minerva.networks.policies import FunctionalPolicy
@@ -234,9 +235,21 @@ class Agent(ABC):
         return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)
 
 
-class OffPolicyAgent(Agent):
-    """An agent that learns from batches of a replay."""
+PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
+"""Internal names of the fields of a caller's batch, by their public names."""
 
+
+class OffPolicyAgent(Agent):
+    """An agent that learns from batches of a replay. Its networks are attributes that share their tensors with `state`.
+
+    Each name in `flats` is that of a module and of the entry of the state that holds its parameters as one vector.
+    """
+
+    POLICY_MODULES: ClassVar[tuple[str, ...]]
+    """The names in `flats` that `load_policy` loads."""
+
+    flats: dict[str, FlatParameters]
+    """The parameters of each module, as one vector."""
     skipped: int = 0
     """Updates skipped because a value was not finite."""
 
@@ -253,9 +266,58 @@ class OffPolicyAgent(Agent):
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
         """Draw uniform actions for a batch of this shape; the keys are those of `acted`."""
 
+    def uniform_actions(self, low: Tensor, high: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Draw actions uniformly between their bounds.  [D], [D] -> [*shape, D]"""
+        unit = torch.rand((*shape, low.shape[0]), generator=self.generator, device=self.device, dtype=low.dtype)
+        return uniform_actions(unit, low, high)
+
+    # --- learning -------------------------------------------------------------------------------------------
+
+    def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
+        """Learn from a prepared batch and return the metrics; an empty dict if the update was skipped."""
+        for flat in self.flats.values():
+            flat.adopt()
+        return super().learn(data, remaining, noise)
+
     @abstractmethod
     def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
-        """Return a batch from the replay in the form that `updated` takes."""
+        """Return a batch from the replay, or a caller's, in the form that `updated` takes."""
+
+    def renamed(self, batch: Mapping[str, Array | Tensor], needed: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+        """Return fields of a caller's batch under internal names, as tensors; raise ConfigError if one is missing."""
+        named = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
+        public = {inner: name for name, inner in PUBLIC_NAMES.items() if name != "actions"}
+        missing = sorted(public.get(name, name) for name in needed if name not in named)
+        if missing:
+            held = ", ".join(sorted(public.get(name, name) for name in named))
+            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {held}.")
+        return {name: self._tensor(named[name]) for name in (*needed, *optional) if name in named}
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    def move(self, state: Tree) -> None:
+        """Use these tensors, which hold equal values, as the agent's state from now on."""
+        self.state = state
+        for name, flat in self.flats.items():
+            flat.move(state[name])
+
+    def state_dict(self) -> Tree:
+        """Return everything that an exact continuation of training needs."""
+        modules = {name: dict(getattr(self, name).state_dict()) for name in self.flats}
+        owned = {name: part for name, part in self.state.items() if name not in self.flats}
+        return {**modules, **owned, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Load a state that `state_dict` returned."""
+        for name in self.flats:
+            getattr(self, name).load_state_dict(state[name])
+        copy_(self.state, {name: state[name] for name in self.state if name not in self.flats})
+        restore_generator(self.generator, state["generator"])
+
+    def load_policy(self, state: Tree) -> None:
+        """Load only policy and critics, with their targets, of a saved state: to act, or to start training from."""
+        for name in self.POLICY_MODULES:
+            getattr(self, name).load_state_dict(state[name])
 
 
 def _action_size(actions: int | ActionSpec) -> int:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from minerva.config import LayerSizes
 from minerva.networks.bounds import Bound, action_bounds
-from minerva.networks.encoders import LayerNormMLP, SmallInitLinear
+from minerva.networks.encoders import MakeLayers, SmallInitLinear, layer_norm_layers
 
 
 class Critic(nn.Module):
@@ -22,12 +22,13 @@ class Critic(nn.Module):
         action_low: Bound | None = None,
         action_high: Bound | None = None,
         outputs: int = 1,
+        make_layers: MakeLayers = layer_norm_layers,
     ) -> None:
         super().__init__()
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low)
         self.register_buffer("action_high", high)
-        self.encoder = LayerNormMLP(obs_dim + act_dim, layer_sizes, activate_final=True)
+        self.encoder = make_layers(obs_dim + act_dim, layer_sizes)
         self.head = SmallInitLinear(layer_sizes[-1], outputs)
 
     def forward(self, obs: Tensor, act: Tensor) -> Tensor:

@@ -2,11 +2,15 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 from torch import nn
 
 from minerva.config import LayerSizes
 from minerva.errors import ConfigError
+
+MakeLayers = Callable[[int, LayerSizes], nn.Module]
+"""Makes the hidden layers from the number of inputs and the widths; the last width is that of the features."""
 
 
 def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
@@ -32,6 +36,16 @@ def tanh_mlp(in_dim: int, layer_sizes: LayerSizes, out_dim: int, out_gain: float
     return nn.Sequential(*tanh_layers(in_dim, layer_sizes), orthogonal_linear(layer_sizes[-1], out_dim, out_gain))
 
 
+def relu_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
+    """Return a Linear with PyTorch's own initial weights and a ReLU for each layer width."""
+    if not layer_sizes:
+        raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise((in_dim, *layer_sizes)):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
 class SmallInitLinear(nn.Linear):
     """Linear layer with small truncated-normal weights and zero bias."""
 
@@ -39,6 +53,11 @@ class SmallInitLinear(nn.Linear):
         super().__init__(in_features, out_features)
         nn.init.trunc_normal_(self.weight, std=std)
         nn.init.zeros_(self.bias)
+
+
+def layer_norm_layers(in_dim: int, layer_sizes: LayerSizes) -> "LayerNormMLP":
+    """Return MPO's encoder with an activation after every layer."""
+    return LayerNormMLP(in_dim, layer_sizes, activate_final=True)
 
 
 class LayerNormMLP(nn.Sequential):

@@ -13,7 +13,7 @@ from minerva.distributions import Distribution, Gaussian, Params, SquashedGaussi
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
 from minerva.networks.bounds import LOG_STD_MAX, LOG_STD_MIN, Bound, action_bounds
-from minerva.networks.encoders import LayerNormMLP, orthogonal_linear, tanh_layers, tanh_mlp
+from minerva.networks.encoders import MakeLayers, layer_norm_layers, orthogonal_linear, tanh_layers, tanh_mlp
 
 
 class ActorCritic(nn.Module):
@@ -88,12 +88,13 @@ class DiagonalGaussianPolicy(nn.Module):
         action_low: Bound | None = None,
         action_high: Bound | None = None,
         initial_std: float | None = None,
+        make_layers: MakeLayers = layer_norm_layers,
     ) -> None:
         super().__init__()
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low)
         self.register_buffer("action_high", high)
-        self.encoder = LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
+        self.encoder = make_layers(obs_dim, layer_sizes)
         self.policy_mean = nn.Linear(layer_sizes[-1], act_dim)
         nn.init.kaiming_normal_(self.policy_mean.weight, mode="fan_in", nonlinearity="linear")
         nn.init.zeros_(self.policy_mean.bias)
@@ -189,7 +190,7 @@ class SquashedGaussianPolicy(nn.Module):
         self.register_buffer("action_low", low, persistent=False)
         self.register_buffer("action_high", high, persistent=False)
         self.obs_normalizer: nn.Module = RunningNorm(obs_dim) if normalize_observations else nn.Identity()
-        encoder = tanh_layers if ppo_like_backbone else _layer_norm_encoder
+        encoder = tanh_layers if ppo_like_backbone else layer_norm_layers
         self.policy_encoder = encoder(obs_dim, tuple(policy_layer_sizes))
         self.value_encoder = None if shared_encoder else encoder(obs_dim, tuple(value_layer_sizes))
         features = policy_layer_sizes[-1]
@@ -268,11 +269,6 @@ class SquashedGaussianPolicy(nn.Module):
         else:
             log_std = self.policy_logstd.reshape(-1).expand_as(mean)
         return mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX)
-
-
-def _layer_norm_encoder(obs_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
-    """Return MPO's encoder."""
-    return LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
 
 
 def _finite_or_zero(outputs: Tensor) -> Tensor:

@@ -6,16 +6,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minerva.config import nearest
+from minerva.config import Config, nearest
 from minerva.errors import ConfigError
 
 
 class Preset(NamedTuple):
-    """A preset: settings that differ from the defaults, and the source of each."""
+    """A preset: values of settings, and the source of each; all other settings keep their defaults."""
 
     name: str
     values: dict[str, Any]
     sources: dict[str, str]
+
+    def changes(self, defaults: Config) -> dict[str, Any]:
+        """Return the values that differ from those of a default config."""
+        same = defaults.to_dict()
+        return {name: value for name, value in self.values.items() if name not in same or same[name] != value}
 
 
 NONE = Preset("none", {}, {})
@@ -73,9 +78,9 @@ def _names(table: dict[str, Any]) -> list[str]:
 
 
 def _preset(name: str, table: dict[str, Any]) -> Preset:
-    """Return a preset of a file; a setting is written `name = [value, "key of its source"]`."""
+    """Return a preset of a file; a setting is written `name = [value, "key of its source"]`, None as "none"."""
     settings = _settings(name, table)
-    values = {setting: value for setting, (value, _) in settings.items()}
+    values = {setting: None if value == "none" else value for setting, (value, _) in settings.items()}
     return Preset(name, values, {setting: table["sources"][key] for setting, (_, key) in settings.items()})
 
 

@@ -32,6 +32,7 @@ ALGORITHMS = {
         ("ppo", "PPO", "PPO", "Proximal Policy Optimisation"),
         ("mpo", "MPO", "MPO", "Maximum a posteriori Policy Optimisation"),
         ("vmpo", "VMPO", "V-MPO", "on-policy Maximum a posteriori Policy Optimisation"),
+        ("sac", "SAC", "SAC", "Soft Actor-Critic"),
     )
 }
 

@@ -69,7 +69,7 @@ REFUSED = [
     Refused("train ppo --advantage-estimator td", ("'td'", "--advantage-estimator", "'gae', 'returns'")),
     Refused("train ppo --num-envs 2 --rollout-steps 8", ("16 rows", "raise rollout_steps or lower minibatch_size")),
     Refused("train mpo --replay-size 10", ("replay_size 10 is smaller than batch_size", "raise replay_size")),
-    Refused("train mpo --use-retrace --n-step 2", ("use_retrace and n_step", "leave n_step at 1")),
+    Refused("train mpo --use-retrace --n-step 2", ("use_retrace and n_step", "set n_step to 1")),
     Refused("train mpo --action-samples 0", ("action_samples is 0: it must be in [1, inf)",)),
     Refused("train mpo --critic wide", ("'wide'", "--critic", "'scalar', 'categorical'")),
     Refused("train vmpo --topk-fraction 0", ("topk_fraction is 0.0: it must be in (0, 1]",)),

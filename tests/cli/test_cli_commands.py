@@ -181,7 +181,9 @@ def test_presets_shows_each_number_with_its_source(capsys: pytest.CaptureFixture
     assert main(["presets", "Pendulum-v1", "--algo", "ppo"]) == 0
     shown = capsys.readouterr().out
     preset = presets("ppo")["Pendulum-v1"]
-    for name, value in preset.values.items():
+    changes = preset.changes(config_class("ppo")())
+    assert "policy_lr" in changes
+    for name, value in changes.items():
         assert re.search(
             rf"^{name} +{re.escape(str(value))} +{re.escape(preset.sources[name].split()[0])}", shown, re.M
         )

@@ -194,7 +194,7 @@ def test_a_run_that_cannot_open_leaves_the_precision_of_products_as_it_was(tmp_p
     before = torch.get_float32_matmul_precision()
     occupied = tmp_path / "run"
     occupied.write_text("a file, not a folder")
-    trainer = PPOTrainer("Pendulum-v1", seed=0, rollout_steps=32, minibatch_size=16)
+    trainer = PPOTrainer("Pendulum-v1", seed=0, num_envs=1, rollout_steps=32, minibatch_size=16)
     with pytest.raises(Exception, match="run"):
         trainer.train(64, occupied, quiet=True, matmul="high")
     assert torch.get_float32_matmul_precision() == before

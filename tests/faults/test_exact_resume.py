@@ -82,7 +82,7 @@ def test_a_signal_anywhere(
 
 # --- with one part left out, a difference is seen -----------------------------------------------------------------
 
-HALFWAY = {"ppo": 330, "vmpo": 330, "mpo": 330}
+HALFWAY = {"ppo": 330, "vmpo": 330, "mpo": 330, "sac": 330}
 PARTS = {
     "ppo": "trainer/agent/network trainer/agent/moments trainer/agent/generator trainer/reward_norm trainer/rollout "
     "trainer/envs/simulators trainer/envs/obs trainer/envs/returns trainer/envs/lengths trainer/episodes",
@@ -90,6 +90,8 @@ PARTS = {
     "mpo": "trainer/agent/policy trainer/agent/q trainer/agent/policy_target trainer/agent/q_target "
     "trainer/agent/duals trainer/agent/moments trainer/agent/counters trainer/agent/generator trainer/envs/simulators "
     "trainer/envs/obs trainer/episodes trainer/replay/generator trainer/health rows",
+    "sac": "trainer/agent/policy trainer/agent/q trainer/agent/q_target trainer/agent/log_temperature "
+    "trainer/agent/moments trainer/agent/generator trainer/replay/generator rows",
 }
 
 

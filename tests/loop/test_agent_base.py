@@ -62,9 +62,8 @@ def test_metrics_are_fetched_without_their_graph() -> None:
 
 
 def make_agent(**settings: Any) -> PPOAgent:
-    return PPOAgent(
-        3, 2, config=PPOConfig.from_dict({"rollout_steps": 8, "minibatch_size": 3, "update_epochs": 2, **settings})
-    )
+    sizes = {"num_envs": 1, "rollout_steps": 8, "minibatch_size": 3, "update_epochs": 2}
+    return PPOAgent(3, 2, config=PPOConfig.from_dict({**sizes, **settings}))
 
 
 def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -> None:

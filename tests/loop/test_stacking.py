@@ -15,6 +15,7 @@ from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.sac.agent import SACAgent
 from minerva.trainers.vmpo.agent import VMPOAgent
 
 Batch = dict[str, Tensor]
@@ -28,6 +29,7 @@ SICK = 1
 PPO = {"rollout_steps": STEPS, "num_envs": ENVS, "minibatch_size": 6, "update_epochs": 2}
 PPO_SIZES = {"policy_layer_sizes": (5,), "critic_layer_sizes": (4,)}
 VMPO_SIZES = {"policy_layer_sizes": (5,), "value_layer_sizes": (4,), "normalize_observations": True, "m_steps": 2}
+SAC_SIZES = {"policy_layer_sizes": (5,), "critic_layer_sizes": (4,)}
 MPO_SIZES = {"policy_layer_sizes": (5,), "critic_layer_sizes": (4,), "action_samples": 3}
 
 
@@ -125,17 +127,32 @@ MPO_AGENTS = Algorithm(
     "policy",
     {},
 )
-ALGORITHMS = pytest.mark.parametrize("algorithm", [PPO_AGENTS, VMPO_AGENTS, MPO_AGENTS], ids=["ppo", "vmpo", "mpo"])
+SAC_AGENTS = Algorithm(
+    lambda seed, **settings: SACAgent(OBS, ACT, seed=seed, **{**SAC_SIZES, **settings}),
+    lambda agent, rows, remaining: agent.update(batch(agent, rows), remaining=remaining),
+    lambda agent, rows: agent.prepared(batch(agent, rows)),
+    (
+        {"policy_lr": 1e-3, "tau": 0.1},
+        {"policy_lr": 3e-3, "gamma": 0.9, "target_entropy": -3.0, "temperature_lr": 0.01},
+        {"q_lr": 3e-3, "max_grad_norm": 0.1},
+    ),
+    "policy",
+    {},
+)
+ALGORITHMS = pytest.mark.parametrize(
+    "algorithm", [PPO_AGENTS, VMPO_AGENTS, MPO_AGENTS, SAC_AGENTS], ids=["ppo", "vmpo", "mpo", "sac"]
+)
 VARIANTS = pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
         (PPO_AGENTS, {}),
+        (SAC_AGENTS, {}),
         (VMPO_AGENTS, {}),
         (VMPO_AGENTS, {"old_policy": "kl", "updates_per_rollout": 2, "temperature": "solved"}),
         (MPO_AGENTS, {}),
         (MPO_AGENTS, {"use_retrace": True, "retrace_steps": 3, "retrace_mc_actions": 2, "temperature": "solved"}),
     ],
-    ids=["ppo", "vmpo", "vmpo with an old policy", "mpo", "mpo with retrace"],
+    ids=["ppo", "sac", "vmpo", "vmpo with an old policy", "mpo", "mpo with retrace"],
 )
 
 

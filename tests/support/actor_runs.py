@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from source_settings import source
 
 from minerva.loop.remote import RemoteCollector
 from minerva.runs.checkpoint import load_checkpoint
@@ -14,9 +15,17 @@ ENV = "Pendulum-v1"
 BLOCKS = 2
 SIZES = {"num_envs": 4, "policy_layer_sizes": [8]}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ppo": {**SIZES, "critic_layer_sizes": [8], "rollout_steps": 32, "minibatch_size": 32, "update_epochs": 2},
-    "vmpo": {**SIZES, "value_layer_sizes": [8], "rollout_steps": 32, "old_policy": "kl"},
+    "ppo": {
+        **source("ppo"),
+        **SIZES,
+        "critic_layer_sizes": [8],
+        "rollout_steps": 32,
+        "minibatch_size": 32,
+        "update_epochs": 2,
+    },
+    "vmpo": {**source("vmpo"), **SIZES, "value_layer_sizes": [8], "rollout_steps": 32, "old_policy": "kl"},
     "mpo": {
+        **source("mpo"),
         **SIZES,
         "critic_layer_sizes": [8],
         "batch_size": 16,

@@ -9,6 +9,7 @@ import torch
 from lqr import HORIZON, LQR, A, B, Q, R, least_costs, lqr_gap, riccati
 from numpy.testing import assert_allclose
 from scipy.linalg import solve_discrete_are
+from source_settings import source
 from torch import nn
 
 from minerva.evaluation import Evaluator
@@ -19,6 +20,7 @@ from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 VMPO = {
+    **source("vmpo"),
     "policy_layer_sizes": (32,),
     "value_layer_sizes": (64, 64),
     "ppo_like_backbone": True,
@@ -40,6 +42,7 @@ VMPO = {
 }
 
 MPO = {
+    **source("mpo"),
     "policy_layer_sizes": (32, 32),
     "critic_layer_sizes": (64, 64),
     "num_envs": 4,
@@ -62,6 +65,7 @@ MPO = {
 }
 
 PPO = {
+    **source("ppo"),
     "policy_layer_sizes": (32,),
     "num_envs": 32,
     "rollout_steps": HORIZON,

@@ -20,6 +20,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"policy_layer_sizes": (4,), "critic_layer_sizes": (4,), "rollout_steps": STEPS, "minibatch_size": 8},
     "mpo": {"policy_layer_sizes": (4,), "critic_layer_sizes": (4,), "action_samples": 3, "replay_size": 256},
     "vmpo": {"policy_layer_sizes": (4,), "value_layer_sizes": (4,), "rollout_steps": STEPS},
+    "sac": {"policy_layer_sizes": (4,), "critic_layer_sizes": (4,), "replay_size": 256},
 }
 """Settings of a small update, a row for each algorithm."""
 

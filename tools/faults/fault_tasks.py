@@ -51,6 +51,14 @@ TASKS = {
         384,
         128,
     ),
+    "sac": Task(
+        "sac",
+        "fault_envs:ShortCheetah-v0",
+        {**SMALL, "critic_layer_sizes": (8,), "batch_size": 4}
+        | {"update_after": 40, "updates_per_step": 0.3, "replay_size": 300},
+        384,
+        128,
+    ),
 }
 
 

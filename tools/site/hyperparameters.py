@@ -65,8 +65,8 @@ def _preset_tables(algo: str) -> list[str]:
         f"What `minerva train {algo} --env ...` changes for a task, and where each number comes from.",
     ]
     for preset in presets(algo).values():
-        rows = ["| setting | value | source |", "|---|---|---|"]
-        rows += [f"| `{name}` | `{value}` | {preset.sources[name]} |" for name, value in preset.values.items()]
+        rows, changes = ["| setting | value | source |", "|---|---|---|"], preset.changes(config_class(algo)())
+        rows += [f"| `{name}` | `{value}` | {preset.sources[name]} |" for name, value in changes.items()]
         blocks += [f"### {preset.name}", "\n".join(rows)]
     return blocks
 

@@ -162,6 +162,6 @@ def preset_file(search: Search, best: Best, base: dict[str, tuple[Any, str]], so
     lines += ["[sources]", *(f"source_{n} = {json.dumps(text)}" for n, text in enumerate(texts)), ""]
     lines.append(f"[{json.dumps(search.env)}]")
     for name, (value, text) in settings.items():
-        shown = "inf" if value == float("inf") else json.dumps(value)
+        shown = "inf" if value == float("inf") else json.dumps("none" if value is None else value)
         lines.append(f'{name} = [{shown}, "source_{texts.index(text)}"]')
     return "\n".join(lines) + "\n"

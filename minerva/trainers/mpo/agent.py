@@ -3,22 +3,21 @@
 import copy
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from minerva.compute.flat import FlatParameters
-from minerva.compute.seeding import restore_generator
-from minerva.compute.tree import Tree, copy_, select
+from minerva.compute.tree import Tree, select
 from minerva.data.fields import Field
-from minerva.errors import ConfigError
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.networks.bounds import Bound
 from minerva.networks.critics import Critic
 from minerva.networks.encoders import LayerNormMLP, SmallInitLinear
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
+from minerva.presets import preset_for
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.evaluate import PolicyEvaluation, make_head
 from minerva.trainers.mpo.improve import DualParameters, PolicyImprovement
@@ -32,12 +31,6 @@ Batch = Mapping[str, Array | Tensor]
 
 SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """Fields of a batch with one number per row."""
-
-PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
-"""Internal names of the fields of a caller's batch, by their public names."""
-
-MODULES = ("policy", "policy_target", "q", "q_target", "duals")
-"""Attributes whose parameters a checkpoint holds."""
 
 
 class MPOAgent(OffPolicyAgent):
@@ -58,9 +51,11 @@ class MPOAgent(OffPolicyAgent):
     """
 
     CONFIG = MPOConfig
+    BY_HAND = preset_for("mpo", "", "source").values
     VMAPPED_METHODS = ("acted", "updated")
     COMPILED_METHODS = ("acted",)
     ACTING_STATE = ("policy", "policy_target")
+    POLICY_MODULES = ("policy", "policy_target", "q", "q_target")
     COMPILE_WHOLE_UPDATE = True
     METRICS = METRICS
 
@@ -79,7 +74,7 @@ class MPOAgent(OffPolicyAgent):
         options = (config, self.optimizer, self.ranks)
         self.evaluated = PolicyEvaluation(self.policy_function, self.q, head, *options)
         self.improved = PolicyImprovement(self.policy_function, self.duals, *options)
-        self._flat = {
+        self.flats = {
             "policy": self.policy_function.flat,
             "q": self.evaluated.critic.flat,
             "duals": self.improved.flat_duals,
@@ -140,9 +135,7 @@ class MPOAgent(OffPolicyAgent):
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
         """Draw actions uniformly between their bounds, in a dict with the keys of `acted`."""
         low, high = self.policy.action_low, self.policy.action_high
-        unit = torch.rand((*shape, low.shape[0]), generator=self.generator, device=self.device, dtype=low.dtype)
-        # LaTeX: a_j = a_j^{low} + u_j (a_j^{high} - a_j^{low})
-        actions = low + unit * (high - low)
+        actions = self.uniform_actions(low, high, shape)
         # LaTeX: \log b(a|s) = -\sum_j \log(a_j^{high} - a_j^{low})
         log_prob = -torch.log(high - low).sum()
         return {"actions_raw": actions, "actions_executed": actions, "behaviour_logp": log_prob.expand(*shape, 1)}
@@ -157,12 +150,6 @@ class MPOAgent(OffPolicyAgent):
         `draw_update` returns; None draws it. `remaining` scales the learning rates.
         """
         return self.learn(self.prepared(batch), remaining, noise) or None
-
-    def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
-        """Learn from a prepared batch and return the metrics; an empty dict if the update was skipped."""
-        for flat in self._flat.values():
-            flat.adopt()
-        return super().learn(data, remaining, noise)
 
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """Return the metrics to log, or an empty dict for a skipped update, which is logged as a warning instead."""
@@ -192,15 +179,13 @@ class MPOAgent(OffPolicyAgent):
 
     def prepared(self, batch: Batch) -> Rows:
         """Return a caller's transitions (T = 1) or sequences under internal names, with time first, [T, B, ...]."""
-        batch = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
         needed = ["obs", "actions_executed", "next_obs", "rewards", "terminated"]
         sequences = "obs" in batch and batch["obs"].ndim == 3
         along_time = sequences and self.config.use_retrace and self.config.retrace_steps > 1
         if along_time:
             needed += ["actions_raw", "behaviour_logp"]
-        self._check_complete(batch, needed)
-        rows = {name: self._tensor(batch[name]) for name in needed}
-        truncated = self._tensor(batch["truncated"]) if "truncated" in batch else rows["terminated"]
+        rows = self.renamed(batch, needed, ["truncated"])
+        truncated = rows.pop("truncated", rows["terminated"])
         rows["ended"] = torch.maximum(rows["terminated"], truncated)
         for name in SCALAR_FIELDS & set(rows):
             rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
@@ -208,15 +193,6 @@ class MPOAgent(OffPolicyAgent):
             return {name: value.unsqueeze(0) for name, value in rows.items()}
         used = None if along_time else self.config.n_step
         return {name: value.transpose(0, 1)[:used] for name, value in rows.items()}
-
-    @staticmethod
-    def _check_complete(batch: Batch, needed: Sequence[str]) -> None:
-        """Raise ConfigError if a field is missing; the message uses the public names."""
-        public = {inner: name for name, inner in PUBLIC_NAMES.items() if name != "actions"}
-        missing = sorted(public.get(name, name) for name in needed if name not in batch)
-        if missing:
-            held = ", ".join(sorted(public.get(name, name) for name in batch))
-            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {held}.")
 
     def draw_update(self, data: Rows) -> Rows:
         """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples."""
@@ -253,33 +229,12 @@ class MPOAgent(OffPolicyAgent):
     # --- state ----------------------------------------------------------------------------------------------
 
     def _initial_state(self) -> Tree:
-        vectors = {name: flat.vector for name, flat in self._flat.items()}
+        vectors = {name: flat.vector for name, flat in self.flats.items()}
         moments = {name: self.optimizer.initial_moments(vectors[name]) for name in ("policy", "q", "duals")}
         zero = torch.zeros((), dtype=torch.int64, device=self.device)
         return {**vectors, "moments": moments, "counters": {"updates": zero.clone(), "skipped": zero}}
 
-    def move(self, state: Tree) -> None:
-        """Use these tensors, which hold equal values, as the agent's state from now on."""
-        self.state = state
-        for name, flat in self._flat.items():
-            flat.move(state[name])
-
-    def state_dict(self) -> Tree:
-        """Return everything that an exact continuation of training needs."""
-        modules = {name: dict(getattr(self, name).state_dict()) for name in MODULES}
-        owned = {name: self.state[name] for name in ("moments", "counters")}
-        return {**modules, **owned, "generator": self.generator.get_state()}
-
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""
-        self.load_policy(state)
-        self.duals.load_state_dict(state["duals"])
-        for name in ("moments", "counters"):
-            copy_(self.state[name], state[name])
-        restore_generator(self.generator, state["generator"])
+        super().load_state_dict(state)
         self.skipped = int(self.state["counters"]["skipped"])
-
-    def load_policy(self, state: Tree) -> None:
-        """Load only policy and critic, with their targets, of a saved state: to act, or to start training from them."""
-        for name in ("policy", "policy_target", "q", "q_target"):
-            getattr(self, name).load_state_dict(state[name])

@@ -18,13 +18,13 @@ class MPOConfig(OptimizerConfig):
     """Widths of the policy's hidden layers."""
     critic_layer_sizes: LayerSizes = (256, 256, 256)
     """Widths of the critic's hidden layers."""
-    initial_std: Annotated[float | None, POSITIVE] = None
+    initial_std: Annotated[float | None, POSITIVE] = 0.5
     """Standard deviation before training; None: from the layers' initialisation, about 1."""
-    acting_policy: Literal["online", "target"] = "online"
+    acting_policy: Literal["online", "target"] = "target"
     """Which policy collects experience."""
 
     # Loop
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 4
     """E: environments stepped together."""
     replay_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1_000_000
     """Capacity of the replay, in transitions."""
@@ -32,7 +32,7 @@ class MPOConfig(OptimizerConfig):
     """B: transitions (or sequences) per update."""
     update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 1_000
     """Environment steps before the first update."""
-    warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
+    warmup: Annotated[Literal["random", "policy"], LOOP] = "policy"
     """How actions are chosen until update_after."""
     updates_per_step: Annotated[float, POSITIVE, LOOP] = 0.25
     """Updates per environment step; published settings use one per four steps."""
@@ -40,7 +40,7 @@ class MPOConfig(OptimizerConfig):
     # Critic
     gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
-    n_step: Annotated[int, AT_LEAST_ONE] = 1
+    n_step: Annotated[int, AT_LEAST_ONE] = 4
     """n: rewards that are summed before the target bootstraps."""
     use_retrace: bool = False
     """Use Retrace targets along sequences instead of n-step targets."""
@@ -68,9 +68,9 @@ class MPOConfig(OptimizerConfig):
     """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
     """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
-    temperature_init: float = 1.0
-    """Initial unconstrained parameter of the temperature: 1 is a temperature of softplus(1) = 1.31."""
-    temperature_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    temperature_init: float = 10.0
+    """Initial unconstrained parameter of the temperature, which is its softplus."""
+    temperature_lr: Annotated[float, POSITIVE, TENSOR] = 0.01
     """Learning rate of the temperature."""
     epsilon_penalty: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.001
     """KL bound of the penalty on sampled actions out of bounds (Abdolmaleki et al. 2020); 0: no penalty."""
@@ -78,20 +78,20 @@ class MPOConfig(OptimizerConfig):
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """M: gradient steps on the policy per update."""
-    mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
+    mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.01
     """epsilon_mu: bound on the mean's KL, per action dimension."""
-    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = None
+    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = 1e-6
     """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published
     values are 1,000 to 10,000 times smaller than the mean's."""
     lambda_init: Annotated[float, POSITIVE] = 1.0
     """Factor by which both initial multipliers are scaled."""
-    lambda_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    lambda_lr: Annotated[float, POSITIVE, TENSOR] = 0.01
     """Learning rate of the multipliers."""
     init_log_alpha_mean: float = 10.0
     """Initial unconstrained parameter of the mean's multipliers."""
-    init_log_alpha_stddev: float = 1000.0
-    """Initial unconstrained parameter of the standard deviation's multipliers. 1000 nearly freezes the std until they
-    have fallen, which takes 3.3 million updates at lambda_lr 3e-4, 100,000 at 0.01; presets start lower."""
+    init_log_alpha_stddev: float = 10.0
+    """Initial unconstrained parameter of the standard deviation's multipliers. Published settings start at 1000, which
+    nearly freezes the std until they have fallen: 3.3 million updates at lambda_lr 3e-4, 100,000 at 0.01."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
@@ -100,7 +100,7 @@ class MPOConfig(OptimizerConfig):
     """Learning rate of the critic."""
     anneal_lr: Annotated[bool, LOOP] = False
     """Anneal the learning rates of policy and critic linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 1.0
+    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 40.0
     """Largest gradient norm, for critic, duals and policy each; longer ones are clipped to it. inf: no clipping."""
 
     @property
@@ -121,4 +121,4 @@ class MPOConfig(OptimizerConfig):
                     f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}: raise replay_size."
                 )
         if self.use_retrace and self.n_step > 1:
-            raise ConfigError("use_retrace and n_step are alternative targets: leave n_step at 1.")
+            raise ConfigError("use_retrace and n_step are alternative targets: set n_step to 1.")

@@ -13,6 +13,7 @@ from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.bounds import Bound, action_bounds
 from minerva.networks.policies import ActorCritic, FunctionalPolicy
+from minerva.presets import preset_for
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.evaluate import PolicyEvaluation
 from minerva.trainers.ppo.improve import PolicyImprovement
@@ -32,6 +33,7 @@ class PPOAgent(Agent):
     """
 
     CONFIG = PPOConfig
+    BY_HAND = preset_for("ppo", "", "source").values
     METRICS = METRICS
     VMAPPED_METHODS = ("acted", "evaluated", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")

@@ -17,13 +17,13 @@ class PPOConfig(OptimizerConfig):
     """Widths of the policy's hidden layers."""
     critic_layer_sizes: LayerSizes = (64, 64)
     """Widths of the value network's hidden layers."""
-    initial_log_std: float = 0.0
+    initial_log_std: float = -0.5
     """Log standard deviation of every action dimension before training."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 16
     """E: environments stepped together."""
-    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 2048
+    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 128
     """T: steps of each environment between two updates."""
     normalize_rewards: Annotated[bool | None, LOOP] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
@@ -45,13 +45,13 @@ class PPOConfig(OptimizerConfig):
     """Rows per gradient step; the last of an epoch may be shorter."""
     clip_ratio: Annotated[float, POSITIVE, TENSOR] = 0.2
     """epsilon_clip: the probability ratio is clipped to 1 - epsilon_clip ... 1 + epsilon_clip."""
-    clip_vloss: bool = True
+    clip_vloss: bool = False
     """Clip the change of the value to clip_ratio as well."""
     ent_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.0
     """c_H: weight of the entropy bonus."""
     vf_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.5
     """c_V: weight of the value loss."""
-    target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = 0.02
+    target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = None
     """Stop an update's epochs once the KL estimate exceeds this; 0 or None: never."""
 
     # Optimiser

@@ -17,6 +17,7 @@ from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
 from minerva.networks.bounds import Bound
 from minerva.networks.policies import FunctionalPolicy, SquashedGaussianPolicy
+from minerva.presets import preset_for
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.evaluate import PolicyEvaluation
 from minerva.trainers.vmpo.improve import PolicyImprovement, dual
@@ -53,7 +54,7 @@ class VMPOAgent(Agent):
     CONFIG = VMPOConfig
     METRICS = METRICS
     LAYER_SIZES = ("policy_layer_sizes", "value_layer_sizes")
-    BY_HAND: ClassVar = {"normalize_observations": False}
+    BY_HAND: ClassVar = {**preset_for("vmpo", "", "source").values, "normalize_observations": False}
     VMAPPED_METHODS = (
         "acted",
         "evaluated",

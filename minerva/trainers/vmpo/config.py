@@ -15,23 +15,23 @@ class VMPOConfig(OptimizerConfig):
     """Every hyperparameter of V-MPO with its default."""
 
     # Networks
-    policy_layer_sizes: LayerSizes = (256, 256)
+    policy_layer_sizes: LayerSizes = (64, 64)
     """Widths of the policy's hidden layers."""
-    value_layer_sizes: LayerSizes = (256, 256)
+    value_layer_sizes: LayerSizes = (64, 64)
     """Widths of the value network's hidden layers."""
     shared_encoder: bool = False
     """Share one encoder between policy and value network."""
-    ppo_like_backbone: bool = False
+    ppo_like_backbone: bool = True
     """Use PPO's network: orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
-    squash: bool = True
+    squash: bool = False
     """Squash the Gaussian sample into the bounds by tanh; otherwise clip it."""
-    initial_log_std: float | None = None
+    initial_log_std: float | None = -0.5
     """Log standard deviation before training, in every state; None: from the layers' initialisation, about 0."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 32
     """E: environments stepped together."""
-    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 2048
+    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 64
     """T: steps of each environment between two updates."""
     normalize_observations: bool = True
     """Normalise observations to zero mean and unit variance, by running statistics."""
@@ -43,29 +43,29 @@ class VMPOConfig(OptimizerConfig):
     """gamma: discount."""
     gae_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
     """lambda: trace parameter of GAE."""
-    advantage_estimator: Literal["returns", "gae", "dae"] = "returns"
+    advantage_estimator: Literal["returns", "gae", "dae"] = "gae"
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
     normalize_advantages: bool = True
     """Normalise advantages to zero mean and unit (biased) std over the batch."""
 
     # E-step
-    topk_fraction: Annotated[float, Within("(0, 1]")] = 0.5
+    topk_fraction: Annotated[float, Within("(0, 1]")] = 1.0
     """f: share of the batch, by advantage, that enters the E-step."""
-    epsilon_eta: Annotated[float, POSITIVE, TENSOR] = 0.1
+    epsilon_eta: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """epsilon_eta: bound on the E-step's KL."""
-    temperature: Literal["gradient", "solved"] = "gradient"
+    temperature: Literal["gradient", "solved"] = "solved"
     """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
     temperature_init: Annotated[float, POSITIVE] = 1.0
     """Initial temperature eta itself (in MPO, the field of this name is the unconstrained parameter)."""
     temperature_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """Learning rate of the temperature."""
-    centered_weights: bool = False
+    centered_weights: bool = True
     """Subtract from each weight its value without advantages: worse rows then repel. Needs topk_fraction 1."""
 
     # M-step
-    m_steps: Annotated[int, AT_LEAST_ONE] = 1
+    m_steps: Annotated[int, AT_LEAST_ONE] = 10
     """M: passes of the M-step over the batch per update."""
-    minibatch_size: Annotated[int, NOT_NEGATIVE] = 0
+    minibatch_size: Annotated[int, NOT_NEGATIVE] = 64
     """Rows per gradient step of the M-step, shuffled each pass; a pass's last may be smaller. 0: all rows at once."""
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
@@ -74,23 +74,23 @@ class VMPOConfig(OptimizerConfig):
     old_policy_period updates ("updates") or once a KL reaches its bound ("kl")."""
     old_policy_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
     """Updates between replacements with old_policy "updates"; the most updates between them with "kl"."""
-    epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.01
+    epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.02
     """epsilon_mu: bound on the mean's KL."""
-    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 0.01
+    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 5e-6
     """epsilon_sigma: bound on the standard deviation's KL."""
-    alpha_update: Literal["gradient", "multiplicative"] = "gradient"
+    alpha_update: Literal["gradient", "multiplicative"] = "multiplicative"
     """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
-    alpha_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
+    alpha_lr: Annotated[float, POSITIVE, TENSOR] = 0.1
     """beta_alpha: learning rate of both multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE, TENSOR] = 5e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the policy, and of a shared encoder."""
-    value_lr: Annotated[float, POSITIVE, TENSOR] = 1e-3
+    value_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the value network."""
-    anneal_lr: Annotated[bool, LOOP] = False
+    anneal_lr: Annotated[bool, LOOP] = True
     """Anneal both learning rates linearly to 0 over the run."""
-    anneal_bounds: Annotated[bool, LOOP] = False
+    anneal_bounds: Annotated[bool, LOOP] = True
     """Anneal both KL bounds with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 10.0
     """Largest norm of the joint gradient of policy and value; longer ones are clipped to it. inf: no clipping."""
@@ -110,10 +110,14 @@ class VMPOConfig(OptimizerConfig):
         """Raise ConfigError if centered_weights, anneal_bounds or topk_fraction contradict other settings."""
         if self.centered_weights and self.topk_fraction < 1:
             raise ConfigError(
-                "centered_weights learns from all rows, the KL bounds hold over the selected: set topk_fraction to 1."
+                "centered_weights learns from all rows, but the KL bounds hold over the selected: "
+                "set topk_fraction to 1, or centered_weights to false."
             )
         if self.anneal_bounds and not self.anneal_lr:
-            raise ConfigError("anneal_bounds anneals the KL bounds along with the learning rates: set anneal_lr, too.")
+            raise ConfigError(
+                "anneal_bounds anneals the KL bounds along with the learning rates: set anneal_lr to true, too, "
+                "or anneal_bounds to false."
+            )
         rows = self.num_envs * self.rollout_steps
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(

@@ -12,6 +12,7 @@ import pytest
 import torch
 from collecting import rows_of
 from probe_envs import Counter, Ending, Lottery, Makes, rows
+from source_settings import source
 
 import minerva
 from minerva.errors import ConfigError
@@ -20,6 +21,7 @@ from minerva.trainers.mpo.trainer import MPOTrainer
 
 ENDINGS = (Ending(4, True, False), Ending(3, False, True), Ending(5, True, True))
 SMALL: dict[str, Any] = {
+    **source("mpo"),
     "policy_layer_sizes": (8,),
     "critic_layer_sizes": (8,),
     "action_samples": 3,

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from source_settings import source
 from torch import Tensor
 
 from minerva.compute.optim import Optimizer
@@ -31,7 +32,7 @@ def run(
         "restarting_weights": ones if restarting is None else torch.as_tensor(restarting, dtype=torch.float64),
         "importance_weights": ones if importance is None else torch.as_tensor(importance, dtype=torch.float64),
     }
-    settings = VMPOConfig(**config)
+    settings = VMPOConfig(**{**source("vmpo"), **config})
     names = ("epsilon_eta", "temperature_lr")
     hyper = {name: torch.tensor(getattr(settings, name), dtype=torch.float64) for name in names}
     start = dual(torch.tensor(unconstrained(eta), dtype=torch.float64), ADAM)

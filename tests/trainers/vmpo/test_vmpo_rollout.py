@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from source_settings import source
 from torch import Tensor
 
 from minerva.formulas.returns import advantages_and_returns
@@ -117,7 +118,7 @@ def test_bounds_fall_with_the_square_of_the_rates_and_raise_the_price_of_a_kl(ma
     settings = {**FAST, "anneal_lr": True, "m_steps": 8, "alpha_update": "multiplicative", "alpha_lr": 0.1}
     seen = {}
     for falls in (False, True):
-        config = VMPOConfig.from_dict({**settings, "epsilon_mu": 0.05, "anneal_bounds": falls})
+        config = VMPOConfig.from_dict({**source("vmpo"), **settings, "epsilon_mu": 0.05, "anneal_bounds": falls})
         for remaining in (1.0, 0.1):
             agent = VMPOAgent.from_config(4, 2, config)
             share = 0.01 if falls and remaining == 0.1 else 1.0

