@@ -56,8 +56,8 @@ class SACAgent(OffPolicyAgent):
         critics = [Critic(*sizes, *bounds, make_layers=relu_layers) for _ in range(2)]
         self.q = TwinCritic(*critics).to(self.device)
         self.q_target = copy.deepcopy(self.q)
-        squashed = SquashedGaussian(self.policy.action_low, self.policy.action_high)
-        self.policy_function = FunctionalPolicy(self.policy, squashed)
+        self.squashed = SquashedGaussian(self.policy.action_low, self.policy.action_high)
+        self.policy_function = FunctionalPolicy(self.policy, self.squashed)
         self.evaluated = PolicyEvaluation(self.policy_function, self.q, self.optimizer, self.ranks)
         self.improved = PolicyImprovement(self.policy_function, self.evaluated.critics, self.optimizer, self.ranks)
         self.flats = {
@@ -85,7 +85,7 @@ class SACAgent(OffPolicyAgent):
         """Draw actions uniformly between their bounds, in a dict with the keys of `acted`."""
         low, high = self.policy.action_low, self.policy.action_high
         actions = self.uniform_actions(low, high, shape)
-        return {"actions_raw": self.distribution.recovered(actions), "actions_executed": actions}
+        return {"actions_raw": self.squashed.recovered(actions), "actions_executed": actions}
 
     # --- learning -------------------------------------------------------------------------------------------
 
