@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minerva.data.normalizers import RewardNorm, RunningNorm
+from minerva.data.normalizers import ACTIVE_MIN, ReturnScale, RewardNorm, RunningNorm
 from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics, trust_region
 from minerva.trainers.mpo import losses as mpo
 from minerva.trainers.mpo.agent import MPOAgent
@@ -91,6 +91,7 @@ def _optimizers(normal: Normal) -> None:
     optimizers.adam(parameters, gradient, moments, torch.tensor(0.1))
     optimizers.adam(parameters, gradient, moments, torch.rand(PARAMETERS))
     optimizers.sgd(parameters, gradient, moments, torch.tensor(0.1), 0.9)
+    optimizers.decayed(parameters, normal(PARAMETERS), 0.3 * torch.rand(PARAMETERS), torch.tensor(0.1))
 
 
 def _returns(normal: Normal) -> None:
@@ -107,6 +108,8 @@ def _returns(normal: Normal) -> None:
     traces = returns.trace_coefficients(normal(*shape), normal(*shape), trace)
     returns.retrace(values, deltas, traces, ended, gamma)
     returns.discounted_sums(rewards, ended, normal(ENVS), gamma)
+    for largest in (0.4, 9.0):
+        returns.largest_return(rewards[0], normal(ENVS), torch.tensor(largest), gamma, torch.tensor(0.95))
     for correction in (0, 1):
         returns.normalize(0.1 + 0.5 * normal(ROWS), correction)
     rollout = {"rewards": rewards, "terminated": terminated, "ended": ended}
@@ -124,11 +127,19 @@ def _statistics(normal: Normal) -> None:
     norm = RunningNorm(OBS)
     norm.update_stats(normal(ROWS, OBS))
     norm(8 * normal(ROWS, OBS))
+    rare = RunningNorm(OBS, active=True)
+    rare.update_stats(normal(ROWS, OBS) * (normal(ROWS, OBS) > 1))
+    rare.active[0] = 0.4 * ACTIVE_MIN
+    rare(8 * normal(ROWS, OBS))
+    scale = ReturnScale(ENVS, 0.9)
+    scale.state = ReturnScale.followed(scale.state, torch.rand(ENVS) + 0.2, torch.zeros(ENVS))
+    ReturnScale.scaled(scale.state, 2 * normal(STEPS, ENVS))
     reward_norm = RewardNorm(ENVS, 0.9)
     reward_norm(normal(97, ENVS), torch.zeros(97, ENVS))
     outliers = normal(STEPS, ENVS)
     outliers[2, 1], outliers[7, 3] = 1e3, -1e3
     reward_norm(outliers, torch.ones(STEPS, ENVS))
+    RewardNorm(ENVS, 0.9)(1e-4 * normal(STEPS, ENVS), torch.zeros(STEPS, ENVS))
 
 
 def _categorical(normal: Normal) -> None:
@@ -155,6 +166,7 @@ def _mpo(normal: Normal) -> None:
     mean, log_std = normal(BATCH, ACT), 0.3 * normal(BATCH, ACT)
     actions = gaussian.sampled_actions(mean, log_std, normal(SAMPLES, BATCH, ACT))
     mpo.critic_loss(normal(BATCH), normal(BATCH))
+    mpo.reduced_values(normal(2, SAMPLES, BATCH), torch.tensor(True))
     mpo.out_of_bounds_scores(actions, torch.tensor([-0.5, -1.0, -0.3]), torch.tensor([0.4, 1.2, 0.9]))
     scores, temperature = normal(SAMPLES, BATCH), torch.tensor(0.7)
     psi = mpo.weights(scores, temperature)

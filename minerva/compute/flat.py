@@ -41,6 +41,13 @@ class FlatParameters:
         parts = vector.split(self.sizes)
         return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
 
+    def matrices(self) -> Tensor:
+        """Return a vector that is 1 at the weights of linear layers, and 0 at biases and at the scales of norms."""
+        flags = [
+            torch.full((size,), float(len(shape) > 1)) for size, shape in zip(self.sizes, self.shapes, strict=True)
+        ]
+        return torch.cat(flags).to(self.vector)
+
     def mark(self, prefixes: tuple[str, ...]) -> Tensor:
         """Return a boolean vector that is true at the parameters whose names start with one of `prefixes`."""
         flags = [

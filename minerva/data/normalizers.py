@@ -1,15 +1,21 @@
-"""Observation and reward normalisers: running mean and variance in float64, saved with the weights."""
+"""Observation and reward normalisers: running statistics in float64, saved with the weights."""
 
 import torch
 from torch import Tensor, nn
 
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree, copy_
-from minerva.formulas.returns import discounted_sums
-from minerva.formulas.statistics import merge_moments
+from minerva.formulas.returns import discounted_sums, largest_return
+from minerva.formulas.statistics import active_share, merge_moments
 
 CLIP = 10.0
 EPS = 1e-8
+ACTIVE_MIN = 1e-3
+"""Smallest share of active values that a variance is divided by."""
+VALUE_RANGE, LARGEST_SCALED = 5.0, 3.0
+"""Scaled values lie within plus or minus the first; the largest return seen is scaled to the second."""
+HALF_LIFE = 100_000
+"""Environment steps after which a return that was never reached again counts half."""
 
 
 def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE) -> dict[str, Tensor]:
@@ -20,7 +26,26 @@ def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE
     mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
     for batch_mean, batch_var in ranks.each(seen.mean(0), seen.var(0, correction=0)):
         mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, seen.shape[0])
-    return {"mean": mean, "var": var, "count": count}
+    new = {"mean": mean, "var": var, "count": count}
+    if "active" in statistics:
+        share = ranks.mean(active_share(seen))
+        new["active"] = statistics["active"] + (count - statistics["count"]) / count * (share - statistics["active"])
+    return new
+
+
+def standardized(statistics: dict[str, Tensor], x: Tensor, eps: float = EPS, clip: float = CLIP) -> Tensor:
+    """Return `x` with zero mean and unit variance in each dimension, clipped, in its dtype.  [..., D] -> [..., D]
+
+    Where the statistics hold the `active` share of a dimension's values, its variance is that of these: a sensor that
+    is silent but for a few steps would otherwise be magnified until those steps drown all else.
+    """
+    mean, var = statistics["mean"], statistics["var"]
+    active = statistics.get("active", torch.ones_like(var))
+    # LaTeX: v'_j = \frac{v_j}{\max(p_j, p_{min})}
+    variance = var / torch.clamp(active, min=ACTIVE_MIN)
+    # LaTeX: \hat{s}_j = \operatorname{clip}(\frac{s_j - \mu_j}{\sqrt{v'_j + \varepsilon_0}}, -c, c)
+    normalized = torch.clamp((x - mean) / torch.sqrt(variance + eps), -clip, clip)
+    return normalized.to(x.dtype)
 
 
 class RunningNorm(nn.Module):
@@ -34,19 +59,20 @@ class RunningNorm(nn.Module):
     var: Tensor
     count: Tensor
 
-    def __init__(self, dim: int, clip: float = 10.0, eps: float = 1e-8) -> None:
+    def __init__(self, dim: int, clip: float = CLIP, eps: float = EPS, *, active: bool = False) -> None:
+        """Start with mean 0 and variance 1. With `active`, the variance is that of a dimension's active values."""
         super().__init__()
         self.clip = clip
         self.eps = eps
         self.register_buffer("mean", torch.zeros(dim, dtype=torch.float64))
         self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        if active:
+            self.register_buffer("active", torch.ones(dim, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `x` normalised and clipped, in its dtype.  [..., D] -> [..., D]"""
-        # LaTeX: \hat{s}_j = \operatorname{clip}(\frac{s_j - \mu_j}{\sqrt{v_j + \varepsilon_0}}, -c, c)
-        normalized = torch.clamp((x - self.mean) / torch.sqrt(self.var + self.eps), -self.clip, self.clip)
-        return normalized.to(x.dtype)
+        return standardized(dict(self.named_buffers()), x, self.eps, self.clip)
 
     @torch.no_grad()
     def update_stats(self, x: Tensor) -> None:
@@ -100,6 +126,55 @@ class RewardNorm:
     def state_dict(self) -> Tree:
         """Return the statistics and the running discounted returns."""
         return {name: value for name, value in self.state.items() if name != "gamma"}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Load a state made by `state_dict`."""
+        copy_(self.state, state)
+
+
+class ReturnScale:
+    """Divides rewards by a third of the largest discounted return, so that values lie between -5 and 5.
+
+    Follows single steps, for a replay that keeps raw rewards and scales them when they are sampled. The running return
+    restarts after every episode.
+    """
+
+    def __init__(self, num_envs: int, gamma: float, device: torch.device | None = None) -> None:
+        kept = 0.5 ** (num_envs / HALF_LIFE)
+        self.state = {
+            "running": torch.zeros(num_envs, dtype=torch.float64, device=device),
+            "largest": torch.zeros((), dtype=torch.float64, device=device),
+            "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
+            "kept": torch.tensor(kept, dtype=torch.float64, device=device),
+        }
+
+    @staticmethod
+    def followed(state: Tree, rewards: Tensor, ended: Tensor) -> Tree:
+        """Return the state after one more step of all environments.  [E], [E]"""
+        before = (state[name] for name in ("running", "largest", "gamma", "kept"))
+        returns, largest = largest_return(rewards.double(), *before)
+        return {**state, "running": returns * (1 - ended.double()), "largest": largest}
+
+    @staticmethod
+    def scaled(state: Tree, rewards: Tensor, ranks: Ranks = SINGLE) -> Tensor:
+        """Return rewards in units of a third of the largest return of all ranks, clipped.  [...] -> [...]"""
+        largest = torch.stack([part for (part,) in ranks.each(state["largest"])]).amax(0)
+        largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+        # LaTeX: \tilde{r} = \operatorname{clip}(\frac{3 r}{m}, -c, c)
+        scaled = torch.clamp(LARGEST_SCALED * rewards / largest, -VALUE_RANGE, VALUE_RANGE)
+        return scaled.to(rewards.dtype)
+
+    def restart(self) -> None:
+        """Begin new episodes in all environments."""
+        self.state["running"].zero_()
+
+    def move(self, state: Tree) -> None:
+        """Use these tensors, which hold equal values, as the storage of the state."""
+        self.state = state
+
+    def state_dict(self) -> Tree:
+        """Return the largest return and the running ones."""
+        return {name: self.state[name] for name in ("running", "largest")}
 
     def load_state_dict(self, state: Tree) -> None:
         """Load a state made by `state_dict`."""

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.seeding import generator, restore_generator
-from minerva.compute.tree import Tree
+from minerva.compute.tree import Tree, copy_
 from minerva.data.fields import Field, Fields
+from minerva.data.normalizers import ReturnScale
 from minerva.errors import CheckpointError
 from minerva.spec import Array
 
@@ -134,6 +135,12 @@ class Replay:
         slots = self._slots(first, self.written - first)
         return {name: rows[slots].cpu() for name, rows in self.state["storage"].items()}
 
+    def newest(self, steps: int) -> dict[str, Tensor]:
+        """Return the transitions of the newest `steps` steps, or of as many as there are.  [steps * E, ...] by field"""
+        count = min(steps, self.written, self.steps)
+        slots = self._slots(self.written - count, count)
+        return self.by_field({name: rows[slots].flatten(0, 1) for name, rows in self.state["storage"].items()})
+
     def put(self, first: int, rows: Tree) -> None:
         """Restore rows that `since` returned, after `load_state_dict` has restored how many were written."""
         for name, storage in self.state["storage"].items():
@@ -176,9 +183,15 @@ class Replay:
 class ReplayWriter:
     """Adds steps to one replay, or to several equally full ones whose storage is stacked in `state`."""
 
-    def __init__(self, replays: Sequence[Replay], state: Tree, source: torch.device | None = None) -> None:
-        """`source` is the device of the steps: from the CPU to a GPU they are staged and sent in one copy per dtype."""
-        first, self._replays, self._state = replays[0], list(replays), state
+    def __init__(
+        self, replays: Sequence[Replay], state: Tree, source: torch.device | None = None, returns: Tree | None = None
+    ) -> None:
+        """`source` is the device of the steps: from the CPU to a GPU they are staged and sent in one copy per dtype.
+
+        `returns` is the state of the replays' `ReturnScale`, which then follows the rewards.
+        """
+        first, self._replays, self._state, self._returns = replays[0], list(replays), state, returns
+        self._followed = torch.func.vmap(ReturnScale.followed) if len(replays) > 1 else ReturnScale.followed
         self._first = first
         pinned, rows = first.device.type == "cuda", len(replays) * first.num_envs
         self._staged: dict[str, Tensor] = {}
@@ -202,6 +215,10 @@ class ReplayWriter:
             for name, column in self._first.by_field(slots).items():
                 column.copy_(fields[name].reshape(column.shape))
         self._state["newest"].fill_(place)
+        if self._returns is not None:
+            new = self._first.by_field(slots)
+            ended = torch.maximum(new["terminated"], new["truncated"])
+            copy_(self._returns, self._followed(self._returns, new["rewards"], ended))
         for replay in self._replays:
             replay.written += 1
 

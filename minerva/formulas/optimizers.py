@@ -39,6 +39,17 @@ def adam(
     return moved, {"step": step, "first": first, "second": second}
 
 
+def decayed(moved: Tensor, before: Tensor, decay: Tensor, learning_rate: Tensor) -> Tensor:
+    """Return parameters after a step with decoupled weight decay (AdamW, Loshchilov and Hutter 2019).
+
+    `moved` are the parameters after the optimiser's step, `before` those before it; `decay` is a vector, zero where a
+    parameter does not decay.
+    """
+    # LaTeX: \theta_k = \theta''_k - \beta \omega_k \theta'_k
+    smaller = moved - learning_rate * decay * before
+    return smaller
+
+
 def sgd(
     parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor, momentum: float
 ) -> tuple[Tensor, dict[str, Tensor]]:

@@ -143,6 +143,24 @@ def discounted_sums(rewards: Tensor, ended: Tensor, before: Tensor, gamma: Tenso
     return torch.stack(sums), running
 
 
+def largest_return(
+    rewards: Tensor, before: Tensor, largest: Tensor, gamma: Tensor, kept: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the discounted reward sums after one more step, and the largest of all so far, slowly forgotten.
+
+    A reward counts for no more than the largest return: one that is out of all proportion can at most double it, and if
+    such rewards are the rule, a few steps suffice.  [E], [E], [] -> [E], []
+    """
+    limit = torch.where(largest > 0, largest, torch.full_like(largest, torch.inf))
+    # LaTeX: x_k = \operatorname{clip}(r_k, -\ell, \ell)
+    clipped = torch.clamp(rewards, -limit, limit)
+    # LaTeX: R_k = x_k + \gamma R'_k
+    sums = clipped + gamma * before
+    # LaTeX: m = \max(\phi m', \max_k |R_k|)
+    new_largest = torch.maximum(kept * largest, torch.abs(sums).max())
+    return sums, new_largest
+
+
 def normalize(advantages: Tensor, correction: int) -> Tensor:
     """Normalise advantages to zero mean and unit standard deviation over all rows; a single row becomes zero.
 

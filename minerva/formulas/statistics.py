@@ -23,6 +23,18 @@ def merge_moments(
     return new_mean, new_var, new_count
 
 
+def active_share(rows: Tensor) -> Tensor:
+    """Return the share of values that differ from their dimension's median.  [n, D] -> [D]
+
+    It is 1 for a continuous quantity, and small for one that rests at a constant but for a few rows.
+    """
+    rest = rows.median(0, keepdim=True).values
+    differs = (rows != rest).to(rows.dtype)
+    # LaTeX: p_j = \frac{1}{n} \sum_i x_{i,j}
+    share = differs.mean(0)
+    return share
+
+
 def remaining_fraction(update: int, updates: int) -> float:
     """Return the factor of a linear schedule: 1 at the first update, falling to 0 after the last."""
     # LaTeX: f_u = 1 - \frac{u - 1}{U}

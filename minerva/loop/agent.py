@@ -17,6 +17,7 @@ from minerva.compute.seeding import generator, restore_generator, seeded
 from minerva.compute.tree import Tree, copy_
 from minerva.config import LOOP, TENSOR, Config
 from minerva.data.fields import Field
+from minerva.data.normalizers import refreshed
 from minerva.distributions import Distribution
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import uniform_actions
@@ -257,6 +258,16 @@ class OffPolicyAgent(Agent):
     def sequence_length(self) -> int:
         """Length of the replay sequences in a batch; 1: single transitions."""
         return 1
+
+    @property
+    def batches(self) -> int:
+        """Batches that one update learns from."""
+        return 1
+
+    def see(self, obs: Tensor) -> None:
+        """Add new observations to the normaliser's statistics, if there is one.  [n, O]"""
+        if self.state.get("normalizer"):
+            copy_(self.state["normalizer"], refreshed(self.state["normalizer"], obs, self.ranks))
 
     def action_fields(self, action: Field) -> dict[str, Field]:
         """Return the outputs of `acted` that the replay stores beside `actions_executed`; `action` is their field."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from minerva.compute.tree import Tree, mapped
 from minerva.data.fields import action_field, transition_fields
+from minerva.data.normalizers import ReturnScale
 from minerva.data.replay import Replay, ReplayWriter
 from minerva.errors import ConfigError
 from minerva.loop.agent import OffPolicyAgent, Rows
@@ -38,6 +39,12 @@ class OffPolicyTrainer(Trainer):
         return Replay(self.share.replay_size, self.num_envs, fields, self.device, self.seed, self.ranks)
 
     @functools.cached_property
+    def reward_scale(self) -> ReturnScale | None:
+        """Scale of the sampled rewards, or None: rewards as they are."""
+        scaled = getattr(self.config, "scale_rewards", False)
+        return ReturnScale(self.num_envs, self.config.gamma, self.device) if scaled else None
+
+    @functools.cached_property
     def last_metrics(self) -> dict[str, float]:
         """Metrics of the last update, kept because a resumed run may report before its next update."""
         return {}
@@ -57,6 +64,9 @@ class OffPolicyTrainer(Trainer):
             plan = first._plan(trainers, stack, runs)
             step, episodes, extra = collector.fill_replay(stack, writer, plan)
             assign_episodes(episodes, trainers)
+            if step // REPORT_EVERY > plan.step // REPORT_EVERY:
+                for trainer in trainers:
+                    trainer.agent.see(trainer.replay.newest(-(-REPORT_EVERY // by))["obs"])
             for trainer, metrics in zip(trainers, stack.metrics(), strict=False):
                 trainer.last_metrics = {**metrics, **extra}
             if step < plan.until and step + by <= runs.total_steps:
@@ -67,7 +77,7 @@ class OffPolicyTrainer(Trainer):
     def _plan(self, trainers: Sequence[Self], stack: Stack, runs: RunGroup) -> ReplayPlan:
         """Return the plan of collecting and learning until the next report."""
         step, hyper = runs.step, self._hyper(stack, runs)
-        sizes = [trainer.share.batch_size for trainer in trainers]
+        sizes = [trainer.share.batch_size * trainer.agent.batches for trainer in trainers]
 
         def learn(before: int, after: int) -> int:
             due = self.updates(after) - self.updates(before)
@@ -115,15 +125,20 @@ class OffPolicyTrainer(Trainer):
         """Reset all environments and mark that the next rows do not follow the replay's newest ones."""
         super().start(step)
         self.replay.cut()
+        if self.reward_scale is not None:
+            self.reward_scale.restart()
 
     def state_dict(self) -> Tree:
         """Return the state of agent, environments, health checks and replay, without the replay's rows."""
         added = {"replay": self.replay.state_dict(), "row": self.last_metrics, "health": self.health.state_dict()}
-        return {**super().state_dict(), **added}
+        reward_norm = self.reward_scale.state_dict() if self.reward_scale else None
+        return {**super().state_dict(), **added, "reward_norm": reward_norm}
 
     def load_state_dict(self, state: Tree) -> str:
         """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         self.replay.load_state_dict(state["replay"])
+        if self.reward_scale:
+            self.reward_scale.load_state_dict(state["reward_norm"])
         self.last_metrics = dict(state["row"])
         self.health.load_state_dict(state["health"])
         return super().load_state_dict(state)
@@ -137,15 +152,19 @@ class OffPolicyTrainer(Trainer):
         agents = [trainer.agent for trainer in trainers]
         replays = [trainer.replay for trainer in trainers]
         state = joined_state(replays)
+        scales = [trainer.reward_scale for trainer in trainers if trainer.reward_scale is not None]
+        returns = joined_state(scales) if scales else {}
         stack = Stack(agents, runs.settings.compile, updates)
         batch_at = stack.lift(self._batch_at)
-        stack.prepare = lambda starts: batch_at(state, starts)  # part of the compiled or captured update
-        return stack, ReplayWriter(replays, state, self.envs.device)
+        stack.prepare = lambda starts: batch_at(state, returns, starts)  # part of the compiled or captured update
+        return stack, ReplayWriter(replays, state, self.envs.device, returns or None)
 
-    def _batch_at(self, replay: Tree, starts: Tensor) -> Rows:
+    def _batch_at(self, replay: Tree, returns: Tree, starts: Tensor) -> Rows:
         """Return the batch at these row indices of the replay, prepared for the agent."""
         length = self.agent.sequence_length
         batch = self.replay.sequences(replay, starts, length) if length > 1 else self.replay.transitions(replay, starts)
+        if returns:
+            batch["rewards"] = ReturnScale.scaled(returns, batch["rewards"], self.ranks)
         return self.agent.prepared(batch)
 
     def _hyper(self, stack: Stack, runs: RunGroup) -> Rows:

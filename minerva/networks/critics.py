@@ -1,5 +1,7 @@
 """Critics: networks for the value of an action in a state."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -41,3 +43,14 @@ class Critic(nn.Module):
         features = self.encoder(torch.cat((obs, executed), -1).to(precision))
         value: Tensor = self.head(features.to(self.head.weight.dtype))
         return value
+
+
+class Critics(nn.ModuleList):
+    """Several critics of equal shape."""
+
+    def __init__(self, critics: Iterable[Critic]) -> None:
+        super().__init__(critics)
+
+    def forward(self, obs: Tensor, act: Tensor) -> Tensor:
+        """Return every critic's outputs for each pair.  [..., O], [..., D] -> [C, ..., outputs]"""
+        return torch.stack([critic(obs, act) for critic in self])

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable
 
-from torch import nn
+from torch import Tensor, nn
 
 from minerva.config import LayerSizes
 from minerva.errors import ConfigError
@@ -44,6 +44,31 @@ def relu_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     for before, after in itertools.pairwise((in_dim, *layer_sizes)):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers)
+
+
+class ResidualBlock(nn.Module):
+    """Adds Linear, LayerNorm, ReLU, Linear and LayerNorm of the input to the input (Nauman et al. 2024)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        first, second = (orthogonal_linear(width, width, math.sqrt(2)) for _ in range(2))
+        self.layers = nn.Sequential(first, nn.LayerNorm(width), nn.ReLU(), second, nn.LayerNorm(width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the features plus what the layers make of them.  [..., width] -> [..., width]"""
+        changed: Tensor = features + self.layers(features)
+        return changed
+
+
+def residual_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
+    """Return Linear, LayerNorm and ReLU for the first layer width, and a residual block for each further one."""
+    if len(set(layer_sizes)) != 1:
+        raise ConfigError(
+            f"layer_sizes is {tuple(layer_sizes)}: residual layers need equal widths, for example (256, 256)."
+        )
+    width = layer_sizes[0]
+    first = (orthogonal_linear(in_dim, width, math.sqrt(2)), nn.LayerNorm(width), nn.ReLU())
+    return nn.Sequential(*first, *(ResidualBlock(width) for _ in layer_sizes[1:]))
 
 
 class SmallInitLinear(nn.Linear):

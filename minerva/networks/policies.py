@@ -89,15 +89,20 @@ class DiagonalGaussianPolicy(nn.Module):
         action_high: Bound | None = None,
         initial_std: float | None = None,
         make_layers: MakeLayers = layer_norm_layers,
+        mean_gain: float | None = None,
     ) -> None:
+        """Make the layers. `mean_gain` is the gain of the mean's orthogonal initial weights; None: Gaussian weights."""
         super().__init__()
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low)
         self.register_buffer("action_high", high)
         self.encoder = make_layers(obs_dim, layer_sizes)
-        self.policy_mean = nn.Linear(layer_sizes[-1], act_dim)
-        nn.init.kaiming_normal_(self.policy_mean.weight, mode="fan_in", nonlinearity="linear")
-        nn.init.zeros_(self.policy_mean.bias)
+        if mean_gain is None:
+            self.policy_mean = nn.Linear(layer_sizes[-1], act_dim)
+            nn.init.kaiming_normal_(self.policy_mean.weight, mode="fan_in", nonlinearity="linear")
+            nn.init.zeros_(self.policy_mean.bias)
+        else:
+            self.policy_mean = orthogonal_linear(layer_sizes[-1], act_dim, mean_gain)
         self.policy_logstd = nn.Linear(layer_sizes[-1], act_dim)
         if initial_std is not None:
             nn.init.zeros_(self.policy_logstd.weight)

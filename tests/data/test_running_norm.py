@@ -159,3 +159,38 @@ def test_after_a_move_the_statistics_live_in_the_other_tensors() -> None:
         assert not torch.equal(both[name][1], old[name])
     norm.load_state_dict(old)
     assert all(torch.equal(both[name][1], value) for name, value in old.items())
+
+
+# --- rare features ----------------------------------------------------------------------------------------------
+
+
+def contacts(rows: int = 2000) -> torch.Tensor:
+    """One continuous feature, one that is 0 but for one row in a hundred, one constant, one flag of equal halves."""
+    source = torch.Generator().manual_seed(3)
+    touched = (torch.rand(rows, generator=source) < 0.01) * torch.randn(rows, generator=source)
+    flag = (torch.rand(rows, generator=source) < 0.5).float()
+    return torch.stack((torch.randn(rows, generator=source), touched, torch.full((rows,), 7.0), flag), 1)
+
+
+def test_the_variance_of_a_rare_feature_is_that_of_its_active_rows() -> None:
+    norm, rows = RunningNorm(DIM, active=True), contacts()
+    for part in rows.split(500):
+        norm.update_stats(part)
+    scaled = norm(rows)
+    assert norm.active[1] == pytest.approx(0.01, rel=0.3)
+    assert scaled[rows[:, 1] != 0, 1].std() == pytest.approx(1.0, rel=0.05)
+    assert scaled[:, 0].std() == pytest.approx(1.0, rel=0.01)
+    assert 0.6 < scaled[:, 3].std() < 1.1
+    assert scaled[:, 2].abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(0.01, 0.0), (100.0, -3.0), (-1.0, 50.0)])
+def test_a_change_of_units_changes_nothing(factor: float, shift: float) -> None:
+    rows = contacts().double()
+    mine, theirs = RunningNorm(DIM, eps=1e-12, active=True), RunningNorm(DIM, eps=1e-12, active=True)
+    mine.update_stats(rows)
+    theirs.update_stats(rows * factor + shift)
+    expected = np.sign(factor) * mine(rows)
+    torch.testing.assert_close(
+        theirs(rows * factor + shift)[:, [0, 1, 3]], expected[:, [0, 1, 3]], rtol=1e-6, atol=1e-6
+    )

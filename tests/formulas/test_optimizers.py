@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.formulas.optimizers import adam, clip_by_norm, sgd
+from minerva.formulas.optimizers import adam, clip_by_norm, decayed, sgd
 
 STEPS, SIZE = 50, 20
 
@@ -17,6 +17,15 @@ def heavy_ball(parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor],
     return sgd(parameters, gradient, moments, learning_rate, 0.9)
 
 
+def adam_with_decay(parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor):  # type: ignore[no-untyped-def]
+    moved, moments = adam(parameters, gradient, moments, learning_rate)
+    return decayed(moved, parameters, torch.full_like(parameters, 0.3), learning_rate), moments
+
+
+def make_adam_with_decay(groups: list[dict[str, object]]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, eps=1e-5, weight_decay=0.3)
+
+
 def make_adam(groups: list[dict[str, object]]) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, eps=1e-5)
 
@@ -25,7 +34,11 @@ def make_sgd(groups: list[dict[str, object]]) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, momentum=0.9)
 
 
-BOTH = pytest.mark.parametrize(("step", "make"), [(adam, make_adam), (heavy_ball, make_sgd)], ids=["adam", "sgd"])
+BOTH = pytest.mark.parametrize(
+    ("step", "make"),
+    [(adam, make_adam), (heavy_ball, make_sgd), (adam_with_decay, make_adam_with_decay)],
+    ids=["adam", "sgd", "adamw"],
+)
 
 
 def gradients() -> Tensor:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minerva.compute.flat import FlatParameters
-from minerva.compute.tree import Tree, select
+from minerva.compute.tree import Tree, copy_, select
 from minerva.data.fields import Field
+from minerva.data.normalizers import RunningNorm, standardized
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.networks.bounds import Bound
-from minerva.networks.critics import Critic
-from minerva.networks.encoders import LayerNormMLP, SmallInitLinear
+from minerva.networks.critics import Critic, Critics
+from minerva.networks.encoders import LayerNormMLP, SmallInitLinear, layer_norm_layers, residual_layers
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
 from minerva.presets import preset_for
 from minerva.trainers.mpo.config import MPOConfig
@@ -31,6 +32,8 @@ Batch = Mapping[str, Array | Tensor]
 
 SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """Fields of a batch with one number per row."""
+NORMALIZER_EPS = 1e-12
+"""Added to the observations' variance: so little that a change of units changes nothing."""
 
 
 class MPOAgent(OffPolicyAgent):
@@ -40,21 +43,23 @@ class MPOAgent(OffPolicyAgent):
     ```
     state
     ├── policy, policy_target   [P]  online and target policy
-    ├── q, q_target             [Q]  online and target critic
+    ├── q, q_target             [Q]  online and target critics
     ├── duals                   [1 or 2 temperatures + 2 D multipliers], unconstrained
     ├── moments
     │   └── policy, q, duals    step [], first and second: shaped as the vectors above
-    └── counters                updates [], skipped []
+    ├── normalizer              mean, var, active [O], count []; empty without normalisation
+    └── counters                updates [], skipped [], terminated []
     ```
-    `data` is a batch with time first, T = 1 for transitions: `obs`, `next_obs` [T, B, O], `actions_executed` [T, B, D],
-    `rewards`, `terminated`, `ended` [T, B]; for Retrace also `actions_raw` [T, B, D] and `behaviour_logp` [T, B].
+    `data` are K batches of B rows, one for each critic step, with time first, T = 1 for transitions: `obs`, `next_obs`
+    [T, K * B, O], `actions_executed` [T, K * B, D], `rewards`, `terminated`, `ended` [T, K * B]; for Retrace also
+    `actions_raw` [T, K * B, D] and `behaviour_logp` [T, K * B].
     """
 
     CONFIG = MPOConfig
     BY_HAND = preset_for("mpo", "", "source").values
     VMAPPED_METHODS = ("acted", "updated")
     COMPILED_METHODS = ("acted",)
-    ACTING_STATE = ("policy", "policy_target")
+    ACTING_STATE = ("policy", "policy_target", "normalizer")
     POLICY_MODULES = ("policy", "policy_target", "q", "q_target")
     COMPILE_WHOLE_UPDATE = True
     METRICS = METRICS
@@ -64,10 +69,17 @@ class MPOAgent(OffPolicyAgent):
     def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
         config = self.config
         head = make_head(config, self.device)
+        residual = config.encoder == "residual"
+        layers = residual_layers if residual else layer_norm_layers
         policy_size = (obs_dim, act_dim, config.policy_layer_sizes, action_low, action_high)
         critic_size = (obs_dim, act_dim, config.critic_layer_sizes, action_low, action_high)
-        self.policy = DiagonalGaussianPolicy(*policy_size, config.initial_std).to(self.device)
-        self.q = Critic(*critic_size, head.outputs).to(self.device)
+        gain = 0.01 if residual else None
+        self.policy = DiagonalGaussianPolicy(*policy_size, config.initial_std, layers, gain).to(self.device)
+        critics = [Critic(*critic_size, head.outputs, layers) for _ in range(config.critics)]
+        self.q: Critic | Critics = (Critics(critics) if config.critics > 1 else critics[0]).to(self.device)
+        normalizer = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True)
+        self.normalizer: nn.Module = normalizer if config.normalize_observations else nn.Identity()
+        self.normalizer.to(self.device)
         self.policy_target, self.q_target = copy.deepcopy(self.policy), copy.deepcopy(self.q)
         self.duals = DualParameters(act_dim, config).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy)
@@ -88,6 +100,11 @@ class MPOAgent(OffPolicyAgent):
         """Number of rows that one target is computed from."""
         return self.config.sequence_length
 
+    @property
+    def batches(self) -> int:
+        """Batches that one update learns from: one for each critic step."""
+        return self.config.critic_steps
+
     def action_fields(self, action: Field) -> dict[str, Field]:
         """Return the replay fields that only Retrace needs: raw actions and their log-density; none without Retrace."""
         return {"actions_raw": action, "behaviour_logp": Field((1,))} if self.config.use_retrace else {}
@@ -97,7 +114,7 @@ class MPOAgent(OffPolicyAgent):
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
         """Return raw and executed actions of the collecting policy (config.acting_policy), and their log-density."""
         acting = "policy_target" if self.config.acting_policy == "target" else "policy"
-        params = self.policy_function.params(state[acting], obs)
+        params = self.policy_function.params(state[acting], self.normalized(state, obs))
         actions = self.distribution.sample(params, noise)
         log_prob = self.distribution.log_prob(params, actions).unsqueeze(-1)
         executed = self.distribution.executed(actions)
@@ -117,7 +134,7 @@ class MPOAgent(OffPolicyAgent):
 
         [..., O] -> [..., D], [..., D], [..., 1]
         """
-        params = self.distribution.params(*self.policy(self._tensor(obs)))
+        params = self.distribution.params(*self.policy(self.normalizer(self._tensor(obs))))
         shape = next(iter(params.values())).shape[:-1]
         mode = self.distribution.mode(params)
         raw = mode if deterministic else self.distribution.sample(params, self.draw_actions(shape))
@@ -162,16 +179,17 @@ class MPOAgent(OffPolicyAgent):
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after one update, and metrics. If any value is not finite, return the state unchanged."""
-        fresh = self._with_fresh_targets(state, hyper)
-        target, samples = self.evaluated.targets(fresh, data, noise, hyper)
-        evaluated, critic_metrics = self.evaluated(fresh, data, target, hyper)
-        improved, policy_metrics = self.improved(evaluated, data["obs"][0], samples, hyper)
+        fresh = self._with_fresh_targets(self._with_terminated(state, data), hyper)
+        seen = {**data, **{name: self.normalized(state, data[name]) for name in ("obs", "next_obs")}}
+        target, samples = self.evaluated.targets(fresh, seen, noise, hyper)
+        evaluated, critic_metrics = self.evaluated(fresh, seen, target, hyper)
+        improved, policy_metrics = self.improved(evaluated, self.evaluated.improved_states(seen), samples, hyper)
         metrics = {**critic_metrics, **policy_metrics}
         checked = [*data.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
         finite = self.ranks.all(torch.isfinite(torch.cat([values.flatten() for values in checked])).all())
         counters = state["counters"]
-        after = {**improved, "counters": {**counters, "updates": counters["updates"] + 1}}
+        after = {**improved, "counters": {**fresh["counters"], "updates": counters["updates"] + 1}}
         before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
         chosen = select(finite, after, before)
         outcome = {"finite": finite, "skipped": chosen["counters"]["skipped"]}
@@ -197,13 +215,25 @@ class MPOAgent(OffPolicyAgent):
     def draw_update(self, data: Rows) -> Rows:
         """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples."""
         steps, size = data["rewards"].shape
-        samples, width = self.config.action_samples, self.distribution.noise_size
+        config, width = self.config, self.distribution.noise_size
+        improved = (config.action_samples, size // config.critic_steps)
         along_time = "behaviour_logp" in data
-        critic = (self.config.retrace_mc_actions, size * steps) if along_time else (samples, size)
-        number = math.prod(critic) + samples * size
-        drawn = self.draw_actions((self.ranks.count * number,))  # in one draw: one kernel launch fewer on a GPU
-        parts = self.ranks.local_shard(drawn).split((math.prod(critic), samples * size))
-        return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(samples, size, width)}
+        next_samples = config.bootstrap_samples or config.action_samples
+        critic = (config.retrace_mc_actions, size * steps) if along_time else (next_samples, size)
+        sizes = (math.prod(critic), math.prod(improved))
+        drawn = self.draw_actions((self.ranks.count * sum(sizes),))  # in one draw: one kernel launch fewer on a GPU
+        parts = self.ranks.local_shard(drawn).split(sizes)
+        return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(*improved, width)}
+
+    def normalized(self, state: Tree, obs: Tensor) -> Tensor:
+        """Return observations as the networks see them.  [..., O] -> [..., O]"""
+        return standardized(state["normalizer"], obs, NORMALIZER_EPS) if state["normalizer"] else obs
+
+    def _with_terminated(self, state: Tree, data: Rows) -> Tree:
+        """Return the state with the terminated rows of the batch counted."""
+        counters = state["counters"]
+        found = self.ranks.mean(data["terminated"].sum()).ceil().long()
+        return {**state, "counters": {**counters, "terminated": counters["terminated"] + found}}
 
     def _with_fresh_targets(self, state: Tree, hyper: Rows) -> Tree:
         """Return the state with both networks copied into their targets, once every target_networks_update_period."""
@@ -232,7 +262,20 @@ class MPOAgent(OffPolicyAgent):
         vectors = {name: flat.vector for name, flat in self.flats.items()}
         moments = {name: self.optimizer.initial_moments(vectors[name]) for name in ("policy", "q", "duals")}
         zero = torch.zeros((), dtype=torch.int64, device=self.device)
-        return {**vectors, "moments": moments, "counters": {"updates": zero.clone(), "skipped": zero}}
+        counters = {name: zero.clone() for name in ("updates", "skipped", "terminated")}
+        normalizer = dict(self.normalizer.named_buffers())
+        return {**vectors, "moments": moments, "normalizer": normalizer, "counters": counters}
+
+    def move(self, state: Tree) -> None:
+        """Use these tensors, which hold equal values, as the agent's state from now on."""
+        super().move(state)
+        if isinstance(self.normalizer, RunningNorm):
+            self.normalizer.move(state["normalizer"])
+
+    def load_policy(self, state: Tree) -> None:
+        """Load only policy and critics, with their targets, and the normaliser of a saved state."""
+        super().load_policy(state)
+        copy_(self.state["normalizer"], state["normalizer"])
 
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""

@@ -14,11 +14,16 @@ class MPOConfig(OptimizerConfig):
     """Every hyperparameter of MPO with its default."""
 
     # Networks
-    policy_layer_sizes: LayerSizes = (256, 256, 256)
-    """Widths of the policy's hidden layers."""
+    encoder: Literal["plain", "residual"] = "residual"
+    """Hidden layers: one LayerNorm after the first and none after the others (the published networks), or residual
+    blocks with a LayerNorm after each Linear."""
+    policy_layer_sizes: LayerSizes = (256, 256)
+    """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
     critic_layer_sizes: LayerSizes = (256, 256, 256)
-    """Widths of the critic's hidden layers."""
-    initial_std: Annotated[float | None, POSITIVE] = 0.5
+    """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
+    normalize_observations: bool = True
+    """Shift and scale observations by the running mean and variance of those collected."""
+    initial_std: Annotated[float | None, POSITIVE] = 0.2
     """Standard deviation before training; None: from the layers' initialisation, about 1."""
     acting_policy: Literal["online", "target"] = "target"
     """Which policy collects experience."""
@@ -30,17 +35,19 @@ class MPOConfig(OptimizerConfig):
     """Capacity of the replay, in transitions."""
     batch_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 256
     """B: transitions (or sequences) per update."""
-    update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 1_000
+    update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 2_500
     """Environment steps before the first update."""
-    warmup: Annotated[Literal["random", "policy"], LOOP] = "policy"
+    warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
     """How actions are chosen until update_after."""
-    updates_per_step: Annotated[float, POSITIVE, LOOP] = 0.25
-    """Updates per environment step; published settings use one per four steps."""
+    updates_per_step: Annotated[float, POSITIVE, LOOP] = 0.5
+    """Updates per environment step, each of critic_steps critic steps; published settings use one per four steps."""
+    scale_rewards: Annotated[bool, LOOP] = True
+    """Divide rewards by a third of the largest discounted return so far, so that values lie between -5 and 5."""
 
     # Critic
     gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
-    n_step: Annotated[int, AT_LEAST_ONE] = 4
+    n_step: Annotated[int, AT_LEAST_ONE] = 3
     """n: rewards that are summed before the target bootstraps."""
     use_retrace: bool = False
     """Use Retrace targets along sequences instead of n-step targets."""
@@ -50,25 +57,35 @@ class MPOConfig(OptimizerConfig):
     """K: actions over which the state value in Retrace is averaged."""
     retrace_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
     """lambda: trace parameter of Retrace."""
-    critic: Literal["scalar", "categorical", "hl_gauss"] = "scalar"
+    critics: Annotated[int, Within("[1, 2]")] = 2
+    """C: critics, each with its own weights and the same target."""
+    critic_reduction: Literal["auto", "min", "mean"] = "auto"
+    """Value of an action from two critics: the smaller, or the mean. "auto": the mean until a step has terminated an
+    episode, the smaller from then on."""
+    critic_steps: Annotated[int, AT_LEAST_ONE] = 2
+    """K: gradient steps on the critics per update, each on a batch of its own."""
+    bootstrap_samples: Annotated[int | None, AT_LEAST_ONE] = 4
+    """Actions sampled in the next state for the critic's target; None: as many as for the E-step."""
+    critic: Literal["scalar", "categorical", "hl_gauss"] = "hl_gauss"
     """Prediction: the mean return, its distribution over atoms (C51), or the mean as a histogram (HL-Gauss)."""
-    critic_atoms: Annotated[int, Within("[2, inf)")] = 51
+    critic_atoms: Annotated[int, Within("[2, inf)")] = 101
     """Atoms of the "categorical" and "hl_gauss" critics."""
-    critic_range: Annotated[float, POSITIVE] = 150.0
-    """The atoms span minus to plus this; published values are 150 for dm_control and 1600 for Gym."""
-    target_networks_update_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
+    critic_range: Annotated[float, POSITIVE] = 5.0
+    """The atoms span minus to plus this: 5 with scale_rewards; published values without are 150 for dm_control and 1600
+    for Gym."""
+    target_networks_update_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 50
     """Updates between hard copies of both networks into their targets."""
     bfloat16_targets: bool = False
     """Evaluate the target critic's hidden layers, most of an update's computation, in bfloat16."""
 
     # E-step
-    action_samples: Annotated[int, AT_LEAST_ONE] = 20
+    action_samples: Annotated[int, AT_LEAST_ONE] = 16
     """N: actions sampled per state."""
     kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
     """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
     """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
-    temperature_init: float = 10.0
+    temperature_init: float = -3.0
     """Initial unconstrained parameter of the temperature, which is its softplus."""
     temperature_lr: Annotated[float, POSITIVE, TENSOR] = 0.01
     """Learning rate of the temperature."""
@@ -80,7 +97,7 @@ class MPOConfig(OptimizerConfig):
     """M: gradient steps on the policy per update."""
     mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.01
     """epsilon_mu: bound on the mean's KL, per action dimension."""
-    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = 1e-6
+    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = 1e-5
     """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published
     values are 1,000 to 10,000 times smaller than the mean's."""
     lambda_init: Annotated[float, POSITIVE] = 1.0
@@ -97,7 +114,9 @@ class MPOConfig(OptimizerConfig):
     policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
     """Learning rate of the policy; divided by m_steps."""
     q_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
-    """Learning rate of the critic."""
+    """Learning rate of the critics."""
+    weight_decay: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.01
+    """Share of the critics' weights, times their learning rate, that decays in each step (AdamW); biases do not."""
     anneal_lr: Annotated[bool, LOOP] = False
     """Anneal the learning rates of policy and critic linearly to 0 over the run."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 40.0
@@ -120,5 +139,9 @@ class MPOConfig(OptimizerConfig):
                 raise ConfigError(
                     f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}: raise replay_size."
                 )
+        if self.critic == "categorical" and self.critics > 1:
+            raise ConfigError(
+                "A categorical critic predicts a distribution, of which two have no smaller: set critics to 1."
+            )
         if self.use_retrace and self.n_step > 1:
             raise ConfigError("use_retrace and n_step are alternative targets: set n_step to 1.")

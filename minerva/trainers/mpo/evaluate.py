@@ -13,78 +13,91 @@ from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.formulas.categorical import cross_entropy, expected_value, gaussian_histogram, projection
+from minerva.formulas.optimizers import decayed
 from minerva.formulas.returns import bootstrapped, n_step_sums, retrace, td_errors, trace_coefficients
-from minerva.networks.critics import Critic
+from minerva.networks.critics import Critic, Critics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.losses import critic_loss
+from minerva.trainers.mpo.losses import critic_loss, reduced_values
 
 Rows = dict[str, Tensor]
 
 
 class PolicyEvaluation:
-    """`(state, batch, target, hyper) -> (state, metrics)`. The batch has time first, [T, B, ...]."""
+    """`(state, batch, target, hyper) -> (state, metrics)`. The batch has time first, and rows for all critic steps.
+
+    Shapes: C critics, K critic steps on B rows each, [T, K * B, ...].
+    """
 
     def __init__(
         self,
         policy: FunctionalPolicy,
-        critic: Critic,
+        critic: Critic | Critics,
         head: "ScalarHead",
         config: MPOConfig,
         optimizer: Optimizer,
         ranks: Ranks = SINGLE,
     ) -> None:
         self.policy, self.critic, self.head = policy, FunctionalModule(critic), head
-        self.bfloat16_targets = config.bfloat16_targets
+        self.config = config
+        self.weights = self.critic.flat.matrices()
         self.optimizer, self.ranks = optimizer, ranks
 
     def __call__(self, state: Tree, batch: Rows, target: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state after one gradient step of the critic towards the target of the first row; and metrics."""
-        q, moments, metrics = descend(
-            self.loss,
-            state["q"],
-            state["moments"]["q"],
-            *(batch["obs"][0], batch["actions_executed"][0], target),
-            optimizer=self.optimizer,
-            learning_rate=hyper["q_lr"],
-            max_norm=hyper["max_grad_norm"],
-            ranks=self.ranks,
-        )
+        """Return the state after K gradient steps of the critics towards the targets of first rows; and metrics."""
+        q, moments = state["q"], state["moments"]["q"]
+        rows = (batch["obs"][0], batch["actions_executed"][0], target)
+        for obs, actions, part in zip(*(row.chunk(self.config.critic_steps) for row in rows), strict=True):
+            before = q
+            q, moments, metrics = descend(
+                self.loss,
+                q,
+                moments,
+                *(obs, actions, part),
+                optimizer=self.optimizer,
+                learning_rate=hyper["q_lr"],
+                max_norm=hyper["max_grad_norm"],
+                ranks=self.ranks,
+            )
+            if self.config.weight_decay > 0:
+                q = decayed(q, before, hyper["weight_decay"] * self.weights, hyper["q_lr"])
         return {**state, "q": q, "moments": {**state["moments"], "q": moments}}, {**metrics, "target": target}
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, target: Tensor) -> tuple[Tensor, Rows]:
-        """Return the critic's loss and metrics.  [B, O], [B, D], target -> []"""
-        outputs: Tensor = self.critic(parameters, obs, actions)
-        loss = self.head.loss(outputs, target)
+        """Return the loss of all critics and metrics.  [B, O], [B, D], target -> []"""
+        outputs = self.outputs(self.critic.flat.by_name(parameters), obs, actions)
+        first, *others = (self.head.loss(part, target) for part in outputs)
+        loss = sum(others, first)
         return loss, {"loss/q": loss, "outputs": outputs}
 
     # --- targets --------------------------------------------------------------------------------------------
 
     def targets(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
         """Return the critic's target, and the E-step's samples in the first row's states: `old`, `actions`, `q`."""
-        obs = batch["obs"][0]
+        obs = self.improved_states(batch)
+        old, actions = self.sampled(state, obs, noise["actions"])
+        samples = {"old": old, "actions": actions, "q": self.target_values(state, obs, actions)}
         if "behaviour_logp" in batch:
-            samples = self.sampled(state, obs, noise["actions"])
-            return self.retrace_target(state, batch, noise["critic"], hyper), self._with_values(samples)
+            return self.retrace_target(state, batch, noise["critic"], hyper), samples
         rewards, discount, terminated, next_obs = self.n_step_transition(batch, hyper)
-        # one pass of the target networks for both states
-        both_noise = torch.stack((noise["critic"], noise["actions"]), 1)
-        both = self.sampled(state, torch.stack((next_obs, obs)), both_noise)
-        target = self.head.td_target(rewards, discount, terminated, both["outputs"][:, 0])
-        old = {name: param[1] for name, param in both["old"].items()}
-        return target, self._with_values(
-            {"old": old, "actions": both["actions"][:, 1], "outputs": both["outputs"][:, 1]}
-        )
+        _, next_actions = self.sampled(state, next_obs, noise["critic"])
+        next_outputs = self.target_outputs(state["q_target"], next_obs, next_actions)
+        return self.head.td_target(rewards, discount, terminated, next_outputs, self.smaller(state)), samples
 
-    def sampled(self, state: Tree, obs: Tensor, noise: Tensor) -> Tree:
-        """Return the target policy's parameters and actions, and their critic outputs.  [..., B, O], [N, ..., B, D]"""
+    def improved_states(self, batch: Rows) -> Tensor:
+        """Return the states in which the policy is improved: those of the last critic step.  -> [B, O]"""
+        return batch["obs"][0].chunk(self.config.critic_steps)[-1]
+
+    def smaller(self, state: Tree) -> Tensor:
+        """Return whether an action's value is the smaller of the critics', or their mean.  -> bool []"""
+        terminated = state["counters"]["terminated"]
+        rule = self.config.critic_reduction
+        return terminated > 0 if rule == "auto" else torch.full_like(terminated, rule == "min", dtype=torch.bool)
+
+    def sampled(self, state: Tree, obs: Tensor, noise: Tensor) -> tuple[Rows, Tensor]:
+        """Return the target policy's parameters and actions.  [B, O], [N, B, D] -> [B, D] each, [N, B, D]"""
         old = self.policy.params(state["policy_target"], obs)
-        actions = self.policy.distribution.sample(old, noise)
-        return {"old": old, "actions": actions, "outputs": self.target_outputs(state["q_target"], obs, actions)}
-
-    def _with_values(self, samples: Tree) -> Tree:
-        """Return samples with the critic's outputs decoded to Q'."""
-        return {"old": samples["old"], "actions": samples["actions"], "q": self.head.values(samples["outputs"])}
+        return old, self.policy.distribution.sample(old, noise)
 
     def n_step_transition(self, batch: Rows, hyper: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return n-step reward, and discount, `terminated` and observation of the state to bootstrap from."""
@@ -96,32 +109,35 @@ class PolicyEvaluation:
 
     def retrace_target(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> Tensor:
         """Return Retrace's target for the first row of each sequence, encoded by the head."""
-        policy, q, distribution = state["policy_target"], state["q_target"], self.policy.distribution
+        policy, distribution = state["policy_target"], self.policy.distribution
         steps, size = batch["rewards"].shape
         by_time = noise.unflatten(1, (size, steps)).transpose(1, 2)  # drawn as [B * T] rows, used as [T, B]
         next_actions = distribution.sample(self.policy.params(policy, batch["next_obs"]), by_time)
-        next_q = self.target_values(q, batch["next_obs"], next_actions)
+        next_q = self.target_values(state, batch["next_obs"], next_actions)
         # LaTeX: V(s_{t+1}) = \frac{1}{K} \sum_k Q'(s_{t+1}, a_k)
         next_values = next_q.mean(0)
-        values = self.target_values(q, batch["obs"], batch["actions_executed"])
+        values = self.target_values(state, batch["obs"], batch["actions_executed"])
         deltas = td_errors(batch["rewards"], values, next_values, batch["terminated"], hyper["gamma"])
         log_prob = distribution.log_prob(self.policy.params(policy, batch["obs"]), batch["actions_raw"])
         traces = trace_coefficients(log_prob, batch["behaviour_logp"], hyper["retrace_lambda"])
         return self.head.encoded(retrace(values, deltas, traces, batch["ended"], hyper["gamma"]))
 
-    def target_values(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
+    def target_values(self, state: Tree, obs: Tensor, actions: Tensor) -> Tensor:
         """Return Q' of one or more actions per state.  [B, O], [..., B, D] -> [..., B]"""
-        return self.head.values(self.target_outputs(parameters, obs, actions))
+        return self.head.values(self.target_outputs(state["q_target"], obs, actions), self.smaller(state))
 
     def target_outputs(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return the target critic's outputs, in bfloat16 if so configured.  [B, O], [..., B, D] -> [..., B, A]"""
+        """Return the target critics' outputs, in bfloat16 if so configured.  [B, O], [..., B, D] -> [C, ..., B, A]"""
         named = self.critic.flat.by_name(parameters)
-        if self.bfloat16_targets:  # all but the head: with 8 bits, similar actions would have equal values
-            hidden = {name: part.to(torch.bfloat16) for name, part in named.items() if name.startswith("encoder.")}
+        if self.config.bfloat16_targets:  # all but the head: with 8 bits, similar actions would have equal values
+            hidden = {name: part.to(torch.bfloat16) for name, part in named.items() if "encoder." in name}
             named = {**named, **hidden}
-        states = obs.expand(*actions.shape[:-1], obs.shape[-1])
-        outputs: Tensor = self.critic.with_tensors(named, states, actions)
-        return outputs
+        return self.outputs(named, obs.expand(*actions.shape[:-1], obs.shape[-1]), actions)
+
+    def outputs(self, named: Rows, obs: Tensor, actions: Tensor) -> Tensor:
+        """Return the outputs of the critics with these parameters.  [..., O], [..., D] -> [C, ..., A]"""
+        outputs: Tensor = self.critic.with_tensors(named, obs, actions)
+        return outputs if self.config.critics > 1 else outputs.unsqueeze(0)
 
 
 # --- heads ------------------------------------------------------------------------------------------------------
@@ -132,13 +148,20 @@ class ScalarHead:
 
     outputs = 1
 
-    def values(self, outputs: Tensor) -> Tensor:
-        """Return Q from the critic's outputs.  [..., 1] -> [...]"""
+    def decoded(self, outputs: Tensor) -> Tensor:
+        """Return a critic's values from its outputs.  [..., 1] -> [...]"""
         return outputs.squeeze(-1)
 
-    def td_target(self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor) -> Tensor:
-        """Return the TD target, from the outputs for N actions in the next state.  [B] thrice, [N, B, A] -> target"""
-        next_q = self.values(next_outputs)
+    def values(self, outputs: Tensor, smaller: Tensor) -> Tensor:
+        """Return Q from the critics' outputs: the smaller value, or the mean.  [C, ..., A] -> [...]"""
+        values = self.decoded(outputs)
+        return values[0] if values.shape[0] == 1 else reduced_values(values, smaller)
+
+    def td_target(
+        self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor, smaller: Tensor
+    ) -> Tensor:
+        """Return the TD target, from the outputs for N next actions.  [B] thrice, [C, N, B, A], [] -> target"""
+        next_q = self.values(next_outputs, smaller)
         # LaTeX: V(s'_b) = \frac{1}{N} \sum_i Q'(s'_b, a'_{b,i})
         next_values = next_q.mean(0)
         return self.encoded(bootstrapped(rewards, discount, next_values, terminated))
@@ -148,8 +171,8 @@ class ScalarHead:
         return returns
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Return the mean squared error of the values.  [B, 1], [B] -> []"""
-        return critic_loss(self.values(outputs), target)
+        """Return the mean squared error of a critic's values.  [B, 1], [B] -> []"""
+        return critic_loss(self.decoded(outputs), target)
 
 
 class HistogramHead(ScalarHead):
@@ -159,8 +182,8 @@ class HistogramHead(ScalarHead):
         self.atoms = atoms
         self.outputs = atoms.shape[0]
 
-    def values(self, outputs: Tensor) -> Tensor:
-        """Return Q, the mean of the distribution.  [..., A] -> [...]"""
+    def decoded(self, outputs: Tensor) -> Tensor:
+        """Return the mean of each distribution.  [..., A] -> [...]"""
         return expected_value(outputs, self.atoms)
 
     def encoded(self, returns: Tensor) -> Tensor:
@@ -175,9 +198,11 @@ class HistogramHead(ScalarHead):
 class CategoricalHead(HistogramHead):
     """The head of a critic with logits over atoms; the target is a projected distribution (C51, DMPO)."""
 
-    def td_target(self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor) -> Tensor:
+    def td_target(
+        self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor, smaller: Tensor
+    ) -> Tensor:
         """Return the distribution averaged over N next actions, its atoms shifted and projected.  -> [B, A]"""
-        mixture = torch.softmax(next_outputs, -1).mean(0)
+        mixture = torch.softmax(next_outputs[0], -1).mean(0)
         rewards, discount, terminated = (part.unsqueeze(-1) for part in (rewards, discount, terminated))
         positions = bootstrapped(rewards, discount, self.atoms, terminated)
         return projection(positions, mixture, self.atoms)

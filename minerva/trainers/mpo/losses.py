@@ -19,6 +19,15 @@ def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
+def reduced_values(values: Tensor, smaller: Tensor) -> Tensor:
+    """Return the smaller or the mean of the critics' values.  [C, ...], bool [] -> [...]"""
+    # LaTeX: Q_{min} = \min_c Q_c
+    lowest = values.amin(0)
+    # LaTeX: Q_{mean} = \frac{1}{C} \sum_c Q_c
+    mean = values.mean(0)
+    return torch.where(smaller, lowest, mean)
+
+
 # --- E-step -----------------------------------------------------------------------------------------------------
 
 

@@ -13,11 +13,11 @@ from minerva.compute.tree import Tree
 from minerva.distributions import SquashedGaussian
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.networks.bounds import Bound
-from minerva.networks.critics import Critic
+from minerva.networks.critics import Critic, Critics
 from minerva.networks.encoders import relu_layers
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
 from minerva.trainers.sac.config import SACConfig
-from minerva.trainers.sac.evaluate import PolicyEvaluation, TwinCritic
+from minerva.trainers.sac.evaluate import PolicyEvaluation
 from minerva.trainers.sac.improve import PolicyImprovement
 from minerva.trainers.sac.metrics import METRICS
 
@@ -53,8 +53,7 @@ class SACAgent(OffPolicyAgent):
             obs_dim, act_dim, config.policy_layer_sizes, *bounds, make_layers=relu_layers
         ).to(self.device)
         sizes = (obs_dim, act_dim, config.critic_layer_sizes)
-        critics = [Critic(*sizes, *bounds, make_layers=relu_layers) for _ in range(2)]
-        self.q = TwinCritic(*critics).to(self.device)
+        self.q = Critics(Critic(*sizes, *bounds, make_layers=relu_layers) for _ in range(2)).to(self.device)
         self.q_target = copy.deepcopy(self.q)
         self.squashed = SquashedGaussian(self.policy.action_low, self.policy.action_high)
         self.policy_function = FunctionalPolicy(self.policy, self.squashed)

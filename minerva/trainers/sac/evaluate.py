@@ -1,38 +1,24 @@
 """Policy evaluation: the critics' soft target, and one gradient step of both critics towards it."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from minerva.compute.functional import FunctionalModule, descend
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.formulas.returns import bootstrapped
-from minerva.networks.critics import Critic
+from minerva.networks.critics import Critics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.sac.losses import averaged, critic_loss, positive_temperature, soft_values
 
 Rows = dict[str, Tensor]
 
 
-class TwinCritic(nn.Module):
-    """Two critics of equal shape."""
-
-    def __init__(self, first: Critic, second: Critic) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both values of each pair.  [..., O], [..., D] -> [...] twice"""
-        return self.first(obs, act).squeeze(-1), self.second(obs, act).squeeze(-1)
-
-
 class PolicyEvaluation:
     """`(state, batch, noise, hyper) -> (state, metrics)`."""
 
-    def __init__(
-        self, policy: FunctionalPolicy, critics: TwinCritic, optimizer: Optimizer, ranks: Ranks = SINGLE
-    ) -> None:
+    def __init__(self, policy: FunctionalPolicy, critics: Critics, optimizer: Optimizer, ranks: Ranks = SINGLE) -> None:
         self.policy, self.critics = policy, FunctionalModule(critics)
         self.optimizer, self.ranks = optimizer, ranks
 
@@ -56,13 +42,13 @@ class PolicyEvaluation:
         distribution = self.policy.distribution
         params = self.policy.params(state["policy"], batch["next_obs"])
         raw = distribution.sample(params, noise)
-        first, second = self.critics(state["q_target"], batch["next_obs"], distribution.executed(raw))
+        first, second = self.critics(state["q_target"], batch["next_obs"], distribution.executed(raw)).squeeze(-1)
         temperature = positive_temperature(state["log_temperature"])
         values = soft_values(first, second, distribution.log_prob(params, raw), temperature)
         return bootstrapped(batch["rewards"], hyper["gamma"], values, batch["terminated"])
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, targets: Tensor) -> tuple[Tensor, Rows]:
         """Return the critics' loss and metrics.  [B, O], [B, D], [B] -> []"""
-        first, second = self.critics(parameters, obs, actions)
+        first, second = self.critics(parameters, obs, actions).squeeze(-1)
         loss = critic_loss(first, second, targets)
         return loss, {"loss/q": loss, "q/mean": torch.minimum(first, second).mean()}

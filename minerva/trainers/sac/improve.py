@@ -57,7 +57,7 @@ class PolicyImprovement:
         params = self.policy.params(parameters, obs)
         raw = distribution.sample(params, noise)
         log_prob = distribution.log_prob(params, raw)
-        first, second = self.critics(q, obs, distribution.executed(raw))
+        first, second = self.critics(q, obs, distribution.executed(raw)).squeeze(-1)
         loss = policy_loss(first, second, log_prob, temperature)
         std = torch.exp(params["log_std"])
         return loss, {"loss/policy": loss, "log_prob": log_prob, "pi/std_mean": std.mean()}

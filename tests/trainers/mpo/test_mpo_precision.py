@@ -41,7 +41,7 @@ def test_values_are_not_rounded_to_bfloat16() -> None:
     agent = make(True)
     source = torch.Generator().manual_seed(1)
     obs, actions = torch.randn(64, 5, generator=source), torch.rand(20, 64, 2, generator=source)
-    values = agent.evaluated.target_values(agent.state["q_target"], obs, actions)
+    values = agent.evaluated.target_values(agent.state, obs, actions)
     assert values.dtype == torch.float32
     assert len(values.unique()) > 1_000
     assert not torch.equal(values, values.to(torch.bfloat16).float())

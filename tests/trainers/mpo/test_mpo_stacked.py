@@ -9,17 +9,25 @@ import torch
 from torch import Tensor
 from trees import leaves, stacked
 
+from minerva.config import LOOP
 from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.agent import MPOAgent
+from minerva.trainers.mpo.config import MPOConfig
 
 MakeAgent = Callable[..., MPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
+
+SET_HERE = {"target_networks_update_period", *MPOConfig.fields_with(LOOP)}
 
 VARIANTS: list[dict[str, Any]] = [
     {"m_steps": 2},
     {"n_step": 3, "temperature": "solved"},
     {"use_retrace": True, "retrace_steps": 3, "critic": "categorical", "critic_range": 5.0},
     {"n_step": 3, "critic": "hl_gauss", "critic_range": 5.0, "optimizer_type": "sgd"},
+    {
+        **{name: value for name, value in MPOConfig().to_dict().items() if name not in SET_HERE},
+        **{"policy_layer_sizes": (12, 12), "critic_layer_sizes": (10, 10), "critic_steps": 3},
+    },
 ]
 
 
@@ -62,7 +70,7 @@ def test_two_agents_together_are_each_alone(
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[2] | {"temperature": "solved"}], ids=str)
+@pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[2] | {"temperature": "solved"}, VARIANTS[4]], ids=str)
 def test_the_compiled_update_is_the_eager_one(
     make_agent: MakeAgent,
     make_batch: MakeBatch,

@@ -247,7 +247,7 @@ def test_every_critic_learns_a_constant_with_every_target(
     for _ in range(150):
         agent.update(batch | ends)
     obs, actions = (batch[name] if target == "td" else batch[name][:, 0] for name in ("obs", "actions_exec"))
-    found = agent.evaluated.target_values(agent.state["q"], obs, actions)
+    found = agent.evaluated.target_values({**agent.state, "q_target": agent.state["q"]}, obs, actions)
     torch.testing.assert_close(found, torch.ones(32), rtol=0, atol=0.05)
 
 

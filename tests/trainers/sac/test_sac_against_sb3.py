@@ -58,8 +58,8 @@ def pairs(agent: SACAgent, model: Any) -> list[tuple[Tensor, Tensor]]:
     actor = [*model.actor.latent_pi.parameters(), *model.actor.mu.parameters(), *model.actor.log_std.parameters()]
     found = list(zip(agent.policy.parameters(), actor, strict=True))
     for mine, theirs in ((agent.q, model.critic), (agent.q_target, model.critic_target)):
-        found += zip(mine.first.parameters(), theirs.q_networks[0].parameters(), strict=True)
-        found += zip(mine.second.parameters(), theirs.q_networks[1].parameters(), strict=True)
+        found += zip(mine[0].parameters(), theirs.q_networks[0].parameters(), strict=True)
+        found += zip(mine[1].parameters(), theirs.q_networks[1].parameters(), strict=True)
     return found
 
 

@@ -1,0 +1,216 @@
+"""The parts of MPO's default: two critics, several critic steps, residual layers, units that do not matter."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from probe_envs import UNIT_ACTIONS, StepResult, vector_space
+from torch import Tensor
+
+import minerva
+from minerva.errors import ConfigError
+from minerva.networks.encoders import ResidualBlock, residual_layers
+from minerva.trainers.mpo.agent import MPOAgent
+from minerva.trainers.mpo.config import MPOConfig
+from minerva.trainers.mpo.trainer import MPOTrainer
+
+OBS, ACT = 4, 2
+SMALL: dict[str, Any] = {
+    "policy_layer_sizes": (16, 16),
+    "critic_layer_sizes": (16, 16),
+    "action_samples": 4,
+    "batch_size": 16,
+    "update_after": 1_000,
+    "replay_size": 5_000,
+}
+QUIET: dict[str, Any] = {"quiet": True, "eval_episodes": 2, "compile": "off"}
+
+
+def agent(**settings: Any) -> MPOAgent:
+    return MPOAgent.from_config(OBS, ACT, MPOConfig.from_dict({**SMALL, **settings}))
+
+
+def batch(rows: int, terminated: float = 0.0, steps: int = 3) -> dict[str, Tensor]:
+    source = torch.Generator().manual_seed(rows)
+    numbers = {"obs": OBS, "actions": ACT, "rewards": 1, "next_obs": OBS}
+    drawn = {name: torch.randn(rows, steps, size, generator=source) for name, size in numbers.items()}
+    return {**drawn, "actions": drawn["actions"].clamp(-1, 1), "dones": torch.full((rows, steps, 1), terminated)}
+
+
+# --- critics ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "terminated", "expected"),
+    [("auto", 0.0, 2.0), ("auto", 1.0, 1.0), ("min", 0.0, 1.0), ("mean", 1.0, 2.0)],
+)
+def test_the_value_is_the_mean_until_an_episode_has_terminated_then_the_smaller(
+    rule: str, terminated: float, expected: float
+) -> None:
+    """Two critics that know nothing but their bias, 1 and 3."""
+    made = agent(critic="scalar", critic_reduction=rule, q_lr=1e-30, weight_decay=0.0)
+    made.update(batch(32, terminated))
+    with torch.no_grad():
+        for critic, bias in zip(made.q_target, (1.0, 3.0), strict=True):
+            critic.head.weight.zero_()
+            critic.head.bias.fill_(bias)
+    values = made.evaluated.target_values(made.state, torch.randn(5, OBS), torch.zeros(7, 5, ACT))
+    assert values.shape == (7, 5)
+    torch.testing.assert_close(values, torch.full((7, 5), expected))
+
+
+def test_both_critics_learn_the_same_target_from_different_weights() -> None:
+    made = agent(q_lr=0.01, max_grad_norm=100.0)
+    data = {**batch(32, 1.0), "rewards": torch.full((32, 3, 1), 0.7)}
+    for _ in range(150):
+        made.update(data)
+    obs, actions = made.normalized(made.state, data["obs"][:, 0]), data["actions"][:, 0]
+    values = made.evaluated.head.decoded(made.q(obs, actions))
+    torch.testing.assert_close(values, torch.full((2, 32), 0.7), rtol=0, atol=0.05)
+    assert not torch.equal(*values)
+
+
+def test_two_critic_steps_are_one_step_on_each_half() -> None:
+    two, one = agent(critic_steps=2), agent(critic_steps=1)
+    data, hyper = two.prepared(batch(32)), two.hyper()
+    target, _ = two.evaluated.targets(two.state, data, two.draw_update(data), hyper)
+    together, _ = two.evaluated(two.state, data, target, hyper)
+    alone = one.state
+    for half in range(2):
+        rows = {name: values.chunk(2, 1)[half] for name, values in data.items()}
+        alone, _ = one.evaluated(alone, rows, target.chunk(2)[half], hyper)
+    torch.testing.assert_close(together["q"], alone["q"])
+    assert torch.equal(two.evaluated.improved_states(data), data["obs"][0, 16:])
+
+
+def test_weights_decay_and_biases_do_not() -> None:
+    """Without a gradient, decay alone is left."""
+    made = agent(weight_decay=0.5, q_lr=0.1, max_grad_norm=1e-30)
+    before = {name: value.clone() for name, value in made.q.named_parameters()}
+    made.update(batch(32))
+    for name, value in made.q.named_parameters():
+        factor = 0.95**2 if value.ndim > 1 else 1.0
+        torch.testing.assert_close(value, factor * before[name], rtol=1e-5, atol=1e-7)
+
+
+def test_a_distribution_has_no_smaller_one() -> None:
+    with pytest.raises(ConfigError, match="set critics to 1"):
+        MPOConfig.from_dict({"critic": "categorical"})
+
+
+# --- layers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_residual_block_adds_to_its_input() -> None:
+    block, features = ResidualBlock(6), torch.randn(5, 6)
+    assert not torch.equal(block(features), features)
+    torch.nn.init.zeros_(block.layers[-1].weight)
+    assert torch.equal(block(features), features)
+
+
+def test_residual_layers_have_one_width() -> None:
+    assert residual_layers(3, (8, 8, 8))(torch.randn(2, 3)).shape == (2, 8)
+    with pytest.raises(ConfigError, match="equal widths"):
+        residual_layers(3, (8, 9))
+
+
+# --- units ------------------------------------------------------------------------------------------------------
+
+
+class Reach(gym.Env[Any, Any]):
+    """Go to the origin: observations, rewards and actions in units of one's choice."""
+
+    def __init__(self, observed: float = 1.0, shift: float = 0.0, paid: float = 1.0, bound: float = 1.0) -> None:
+        self.observation_space = vector_space(2)
+        self.action_space = gym.spaces.Box(-bound, bound, (2,)) if bound != 1 else UNIT_ACTIONS_2
+        self.observed, self.shift, self.paid, self.bound = observed, shift, paid, bound
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.position, self.steps = self.np_random.uniform(-1, 1, 2), 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> StepResult:
+        self.position = np.clip(self.position + 0.1 * np.asarray(action, float) / self.bound, -1, 1)
+        self.steps += 1
+        return self._seen(), -self.paid * float(np.linalg.norm(self.position)), False, self.steps >= 25, {}
+
+    def _seen(self) -> Any:
+        return np.float32(np.float32(self.position) * self.observed + self.shift)
+
+
+UNIT_ACTIONS_2 = gym.spaces.Box(-1, 1, (2,))
+
+
+def trained(make_env: Callable[[], gym.Env[Any, Any]], folder: Path, **settings: Any) -> MPOTrainer:
+    trainer = MPOTrainer(make_env, 0, "cpu", **{**SMALL, "updates_per_step": 0.1, **settings})
+    trainer.train(2_400, out_dir=folder, eval_every=1_200, **QUIET)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    "units",
+    [{"observed": 128.0}, {"observed": 1 / 64, "shift": 0.5}, {"paid": 1024.0}, {"paid": 1 / 1024}, {"bound": 4.0}],
+    ids=str,
+)
+def test_a_change_of_units_changes_nothing(units: dict[str, float], tmp_path: Path) -> None:
+    """Factors are powers of two, so that the only difference is rounding: the weights stay together."""
+    one = trained(Reach, tmp_path / "one")
+    other = trained(lambda: Reach(**units), tmp_path / "other")
+    assert int(one.agent.state["counters"]["updates"]) == 140
+    torch.testing.assert_close(other.agent.state["policy"], one.agent.state["policy"], rtol=1e-3, atol=1e-4)
+
+
+def test_one_absurd_reward_does_not_ruin_a_run(tmp_path: Path) -> None:
+    class Absurd(Reach):
+        count = 0
+
+        def step(self, action: Any) -> StepResult:
+            obs, reward, *others = super().step(action)
+            Absurd.count += 1
+            return obs, 1e12 if Absurd.count == 1_500 else reward, *others  # type: ignore[return-value]
+
+    usual, hit = trained(Reach, tmp_path / "one"), trained(Absurd, tmp_path / "two")
+    scales = [float(trainer.reward_scale.state["largest"]) for trainer in (usual, hit)]  # type: ignore[union-attr]
+    assert scales[1] <= 2.1 * scales[0]
+    assert hit.agent.skipped == 0
+    assert all(bool(torch.isfinite(value).all()) for value in hit.agent.state["moments"]["q"].values())
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_run_goes_on_with_its_normaliser_and_scale(tmp_path: Path) -> None:
+    whole = trained(Reach, tmp_path / "whole")
+    settings = {**SMALL, "updates_per_step": 0.1}
+    first = MPOTrainer(Reach, 0, "cpu", **settings)
+    stop = lambda step, metrics, trainer: step >= 1_600  # noqa: E731
+    first.train(2_400, out_dir=tmp_path / "two", eval_every=400, callbacks=[stop], **QUIET)
+    second = MPOTrainer(Reach, 0, "cpu", **settings)
+    second.train(2_400, out_dir=tmp_path / "two", eval_every=400, **QUIET)
+    for name in ("policy", "q"):
+        assert torch.equal(second.agent.state[name], whole.agent.state[name])
+    for name, value in whole.agent.state["normalizer"].items():
+        assert torch.equal(second.agent.state["normalizer"][name], value)
+    assert torch.equal(second.reward_scale.state["largest"], whole.reward_scale.state["largest"])  # type: ignore[union-attr]
+
+
+def test_the_normaliser_has_seen_every_step_once_a_thousand(tmp_path: Path) -> None:
+    trainer = trained(Reach, tmp_path)
+    seen = trainer.replay.newest(600)["obs"].double()  # all 2,400 steps of four environments
+    first = seen[:2_000]
+    assert int(trainer.agent.state["normalizer"]["count"]) == 2_000
+    torch.testing.assert_close(trainer.agent.state["normalizer"]["mean"], first.mean(0), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(trainer.agent.state["normalizer"]["var"], first.var(0, correction=0), rtol=1e-9, atol=0)
+
+
+def test_a_policy_is_loaded_with_its_normaliser(tmp_path: Path) -> None:
+    trainer = trained(lambda: Reach(observed=128.0), tmp_path)
+    obs = 128 * np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    loaded = minerva.load_policy(tmp_path, which="last")
+    np.testing.assert_allclose(loaded.act(obs), trainer.greedy(obs), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(loaded.agent.normalizer.mean, trainer.agent.state["normalizer"]["mean"])
