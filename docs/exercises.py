@@ -108,8 +108,10 @@ def _returns(normal: Normal) -> None:
     traces = returns.trace_coefficients(normal(*shape), normal(*shape), trace)
     returns.retrace(values, deltas, traces, ended, gamma)
     returns.discounted_sums(rewards, ended, normal(ENVS), gamma)
+    for largest in (0.02, 9.0):
+        returns.without_outliers(torch.cat((rewards, -rewards)), torch.tensor(largest))
     for largest in (0.4, 9.0):
-        returns.largest_return(rewards[0], normal(ENVS), torch.tensor(largest), gamma, torch.tensor(0.95))
+        returns.largest_return(rewards[0], normal(ENVS), largest * torch.rand(ENVS), gamma, torch.tensor(0.95))
     for correction in (0, 1):
         returns.normalize(0.1 + 0.5 * normal(ROWS), correction)
     rollout = {"rewards": rewards, "terminated": terminated, "ended": ended}

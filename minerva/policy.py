@@ -47,9 +47,11 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
     about, state = load_checkpoint(file)
     try:
         _check_network_size(about, file.stat().st_size)
-        config = config_class(about["algo"]).from_dict(about["hyperparameters"])
+        made = agent_class(about["algo"])
+        # a setting that did not exist yet has the value that stands for its absence
+        config = config_class(about["algo"]).from_dict({**made.BY_HAND, **about["hyperparameters"]})
         sizes = ObservationSpec.from_dict(about["observation"]).size, ActionSpec.from_dict(about["action"]).size
-        agent = agent_class(about["algo"]).from_config(*sizes, config, device=device)
+        agent = made.from_config(*sizes, config, device=device)
         agent.load_policy(state["trainer"]["agent"])
         return Policy(agent, about)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:

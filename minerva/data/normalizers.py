@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree, copy_
-from minerva.formulas.returns import discounted_sums, largest_return
+from minerva.formulas.returns import discounted_sums, largest_return, without_outliers
 from minerva.formulas.statistics import active_share, merge_moments
 
 CLIP = 10.0
@@ -90,7 +90,8 @@ class RunningNorm(nn.Module):
 class RewardNorm:
     """Divides rewards by the running standard deviation of the discounted return, then clips to ±10.
 
-    Works on whole rollouts. The running return restarts after every episode, terminated or truncated.
+    Works on whole rollouts. The running return restarts after every episode, terminated or truncated. A reward out of
+    all proportion to those before it counts as ten times the largest of them.
     """
 
     def __init__(self, num_envs: int, gamma: float, device: torch.device | None = None) -> None:
@@ -99,6 +100,7 @@ class RewardNorm:
             "mean": torch.zeros((), dtype=torch.float64, device=device),
             "var": torch.ones((), dtype=torch.float64, device=device),
             "count": torch.zeros((), dtype=torch.float64, device=device),
+            "largest_reward": torch.zeros((), dtype=torch.float64, device=device),
             "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
         }
 
@@ -111,13 +113,15 @@ class RewardNorm:
     @staticmethod
     def scaled(state: Tree, rewards: Tensor, ended: Tensor, ranks: Ranks = SINGLE) -> tuple[Tree, Tensor]:
         """Return the state updated with the rewards [T, E] of all ranks, and this rank's rewards scaled."""
-        sums, running = discounted_sums(rewards.double(), ended.double(), state["running"], state["gamma"])
+        counted, largest = without_outliers(rewards.double(), state["largest_reward"])
+        largest = torch.stack([part for (part,) in ranks.each(largest)]).amax(0)
+        sums, running = discounted_sums(counted, ended.double(), state["running"], state["gamma"])
         before = {name: state[name] for name in ("mean", "var", "count")}
         statistics = refreshed(before, sums.reshape(-1), ranks)
         variance = statistics["var"]
         # LaTeX: \tilde{r}_t = \operatorname{clip}(\frac{r_t}{\sqrt{v + \varepsilon_0}}, -c, c)
         scaled = torch.clamp(rewards / torch.sqrt(variance + EPS), -CLIP, CLIP)
-        return {**state, **statistics, "running": running}, scaled.to(rewards.dtype)
+        return {**state, **statistics, "running": running, "largest_reward": largest}, scaled.to(rewards.dtype)
 
     def move(self, state: Tree) -> None:
         """Use these tensors, which hold equal values, as the storage of the state."""
@@ -143,7 +147,7 @@ class ReturnScale:
         kept = 0.5 ** (num_envs / HALF_LIFE)
         self.state = {
             "running": torch.zeros(num_envs, dtype=torch.float64, device=device),
-            "largest": torch.zeros((), dtype=torch.float64, device=device),
+            "largest": torch.zeros(num_envs, dtype=torch.float64, device=device),
             "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
             "kept": torch.tensor(kept, dtype=torch.float64, device=device),
         }
@@ -158,7 +162,7 @@ class ReturnScale:
     @staticmethod
     def scaled(state: Tree, rewards: Tensor, ranks: Ranks = SINGLE) -> Tensor:
         """Return rewards in units of a third of the largest return of all ranks, clipped.  [...] -> [...]"""
-        largest = torch.stack([part for (part,) in ranks.each(state["largest"])]).amax(0)
+        largest = ranks.all_gathered(state["largest"]).max()
         largest = torch.where(largest > 0, largest, torch.ones_like(largest))
         # LaTeX: \tilde{r} = \operatorname{clip}(\frac{3 r}{m}, -c, c)
         scaled = torch.clamp(LARGEST_SCALED * rewards / largest, -VALUE_RANGE, VALUE_RANGE)
@@ -173,7 +177,7 @@ class ReturnScale:
         self.state = state
 
     def state_dict(self) -> Tree:
-        """Return the largest return and the running ones."""
+        """Return the largest and the running return of each environment."""
         return {name: self.state[name] for name in ("running", "largest")}
 
     def load_state_dict(self, state: Tree) -> None:

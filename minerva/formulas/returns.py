@@ -143,21 +143,38 @@ def discounted_sums(rewards: Tensor, ended: Tensor, before: Tensor, gamma: Tenso
     return torch.stack(sums), running
 
 
+def without_outliers(rewards: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rewards clipped to ten times the largest before them, and the largest.  [T, E], [] -> [T, E], []
+
+    One reward out of all proportion then counts little; if they become the rule, a few steps suffice.
+    """
+    kept = []
+    for reward in rewards:
+        limit = torch.where(largest > 0, 10 * largest, torch.full_like(largest, torch.inf))
+        # LaTeX: x_k = \operatorname{clip}(r_k, -\ell, \ell)
+        clipped = torch.clamp(reward, -limit, limit)
+        kept.append(clipped)
+        # LaTeX: m = \max(m', \max_k |x_k|)
+        new_largest = torch.maximum(largest, torch.abs(clipped).max())
+        largest = new_largest
+    return torch.stack(kept), largest
+
+
 def largest_return(
     rewards: Tensor, before: Tensor, largest: Tensor, gamma: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the discounted reward sums after one more step, and the largest of all so far, slowly forgotten.
+    """Return each environment's discounted reward sum after one more step, and its largest, slowly forgotten.
 
     A reward counts for no more than the largest return: one that is out of all proportion can at most double it, and if
-    such rewards are the rule, a few steps suffice.  [E], [E], [] -> [E], []
+    such rewards are the rule, a few steps suffice.  [E] thrice -> [E] twice
     """
     limit = torch.where(largest > 0, largest, torch.full_like(largest, torch.inf))
-    # LaTeX: x_k = \operatorname{clip}(r_k, -\ell, \ell)
+    # LaTeX: x_k = \operatorname{clip}(r_k, -\ell_k, \ell_k)
     clipped = torch.clamp(rewards, -limit, limit)
     # LaTeX: R_k = x_k + \gamma R'_k
     sums = clipped + gamma * before
-    # LaTeX: m = \max(\phi m', \max_k |R_k|)
-    new_largest = torch.maximum(kept * largest, torch.abs(sums).max())
+    # LaTeX: m_k = \max(\phi m'_k, |R_k|)
+    new_largest = torch.maximum(kept * largest, torch.abs(sums))
     return sums, new_largest
 
 

@@ -264,6 +264,11 @@ class OffPolicyAgent(Agent):
         """Batches that one update learns from."""
         return 1
 
+    @property
+    def scales_rewards(self) -> bool:
+        """Whether the rewards of a batch are to be scaled by the largest return."""
+        return False
+
     def see(self, obs: Tensor) -> None:
         """Add new observations to the normaliser's statistics, if there is one.  [n, O]"""
         if self.state.get("normalizer"):

@@ -41,8 +41,7 @@ class OffPolicyTrainer(Trainer):
     @functools.cached_property
     def reward_scale(self) -> ReturnScale | None:
         """Scale of the sampled rewards, or None: rewards as they are."""
-        scaled = getattr(self.config, "scale_rewards", False)
-        return ReturnScale(self.num_envs, self.config.gamma, self.device) if scaled else None
+        return ReturnScale(self.num_envs, self.config.gamma, self.device) if self.agent.scales_rewards else None
 
     @functools.cached_property
     def last_metrics(self) -> dict[str, float]:

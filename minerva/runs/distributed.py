@@ -103,7 +103,7 @@ def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any)
 AXES = {"envs": 0, "reward_norm": 0, "rollout": 1}
 """Environment axis of the parts of a trainer's state that have one."""
 DIVIDED = {
-    *("obs", "returns", "lengths", "running", "noise"),
+    *("obs", "returns", "lengths", "running", "largest", "noise"),
     *("actions_raw", "next_obs", "rewards", "terminated", "truncated"),
 }
 """Tensors in these parts that are divided among ranks along that axis."""

@@ -135,3 +135,27 @@ def _mean_of_episodes(rewards: np.ndarray, ended: np.ndarray, first: int, end: i
                 returns.append(rewards[start:stop, env].sum())
                 lengths.append(stop - start)
     return float(np.mean(returns)), float(np.mean(lengths))
+
+
+@pytest.mark.parametrize("outlier", [1e6, -1e12])
+@pytest.mark.parametrize("at", [3, 70], ids=["in the first rollout", "later"])
+def test_one_absurd_reward_does_not_set_the_scale(at: int, outlier: float) -> None:
+    rewards, ended = stream(steps=400)
+    scales = []
+    for one in (rewards.clone(), rewards.clone()):
+        if scales:
+            one[at, 1] = outlier
+        norm = RewardNorm(3, GAMMA)
+        for first in range(0, 400, 20):
+            scaled = norm(one[first : first + 20], ended[first : first + 20])
+        scales.append(float(norm.state["var"] ** 0.5))
+        assert scaled.abs().max() <= 10
+    assert scales[1] < 5 * scales[0]
+
+
+def test_rewards_that_become_a_million_times_larger_are_followed() -> None:
+    rewards, ended = stream(steps=400)
+    norm = RewardNorm(3, GAMMA)
+    norm(rewards[:200], ended[:200])
+    scaled = norm(1e6 * rewards[200:], ended[200:])
+    assert 0.01 < scaled.std() < 3

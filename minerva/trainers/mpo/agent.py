@@ -105,6 +105,11 @@ class MPOAgent(OffPolicyAgent):
         """Batches that one update learns from: one for each critic step."""
         return self.config.critic_steps
 
+    @property
+    def scales_rewards(self) -> bool:
+        """Whether the rewards of a batch are to be scaled."""
+        return self.config.scale_rewards
+
     def action_fields(self, action: Field) -> dict[str, Field]:
         """Return the replay fields that only Retrace needs: raw actions and their log-density; none without Retrace."""
         return {"actions_raw": action, "behaviour_logp": Field((1,))} if self.config.use_retrace else {}
@@ -232,7 +237,7 @@ class MPOAgent(OffPolicyAgent):
     def _with_terminated(self, state: Tree, data: Rows) -> Tree:
         """Return the state with the terminated rows of the batch counted."""
         counters = state["counters"]
-        found = self.ranks.mean(data["terminated"].sum()).ceil().long()
+        found = (self.ranks.mean(data["terminated"].sum()) * self.ranks.count).round().long()
         return {**state, "counters": {**counters, "terminated": counters["terminated"] + found}}
 
     def _with_fresh_targets(self, state: Tree, hyper: Rows) -> Tree:
@@ -275,7 +280,7 @@ class MPOAgent(OffPolicyAgent):
     def load_policy(self, state: Tree) -> None:
         """Load only policy and critics, with their targets, and the normaliser of a saved state."""
         super().load_policy(state)
-        copy_(self.state["normalizer"], state["normalizer"])
+        copy_(self.state["normalizer"], state.get("normalizer", {}))
 
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""

@@ -61,7 +61,8 @@ class PolicyEvaluation:
             )
             if self.config.weight_decay > 0:
                 q = decayed(q, before, hyper["weight_decay"] * self.weights, hyper["q_lr"])
-        return {**state, "q": q, "moments": {**state["moments"], "q": moments}}, {**metrics, "target": target}
+        metrics = {**metrics, **self.head.health(target), "target": target}
+        return {**state, "q": q, "moments": {**state["moments"], "q": moments}}, metrics
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, target: Tensor) -> tuple[Tensor, Rows]:
         """Return the loss of all critics and metrics.  [B, O], [B, D], target -> []"""
@@ -174,6 +175,10 @@ class ScalarHead:
         """Return the mean squared error of a critic's values.  [B, 1], [B] -> []"""
         return critic_loss(self.decoded(outputs), target)
 
+    def health(self, target: Tensor) -> Rows:
+        """Return what the targets tell about the critic's range: nothing, since a number has none."""
+        return {}
+
 
 class HistogramHead(ScalarHead):
     """The head of a critic with logits over atoms; the target is a Gaussian around the expected return (HL-Gauss)."""
@@ -193,6 +198,11 @@ class HistogramHead(ScalarHead):
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Return the cross-entropy of the outputs from the target.  [B, A], [B, A] -> []"""
         return cross_entropy(outputs, target)
+
+    def health(self, target: Tensor) -> Rows:
+        """Return the share of targets that lie at an end of the atoms' range, or beyond it.  [B, A] -> []"""
+        at_limit = torch.maximum(target[..., 0], target[..., -1]) > 0.5  # a histogram within has less than half there
+        return {"health/targets_at_limit": at_limit.to(target.dtype).mean()}
 
 
 class CategoricalHead(HistogramHead):

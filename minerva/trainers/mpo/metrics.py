@@ -91,6 +91,15 @@ SAMPLES = (
         advice="{health/out_of_bounds:.0%} of MPO's sampled actions lie outside their bounds, where the critic cannot "
         "tell them apart: lower initial_std, or set epsilon_penalty to 0.001 if it is 0.",
     ),
+    Metric(
+        "health/targets_at_limit",
+        "Share of the critic's targets at an end of its range, or beyond it: it cannot tell them apart.",
+        optional=True,
+        healthy=(0.0, 0.2),
+        warning="critic range",
+        advice="{health/targets_at_limit:.0%} of the targets lie at the end of what MPO's critic can express: set "
+        "scale_rewards to True, or critic_range above the largest discounted return.",
+    ),
     Metric("q/min", "Lowest value among the samples.", chart="values", reduce="min"),
     Metric("q/max", "Highest value among the samples.", chart="values", reduce="max"),
 )

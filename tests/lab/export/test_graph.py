@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 import torch
 
+from minerva.data.normalizers import RunningNorm
 from minerva.errors import ConfigError, TrainingError
 from minerva.lab.export import graph
 from minerva.lab.export.graph import Exported, PolicyGraph, compared_observations, exported, gymnasium_id
@@ -19,7 +20,7 @@ OBS, ACT = 5, 3
 LOW, HIGH = [-2.0, -1.0, 0.0], [2.0, 1.0, 5.0]
 LAYERS = {
     "ppo": {"policy_layer_sizes": (16, 8), "critic_layer_sizes": (8,)},
-    "mpo": {"policy_layer_sizes": (16, 8), "critic_layer_sizes": (8,)},
+    "mpo": {"policy_layer_sizes": (16, 16), "critic_layer_sizes": (8,)},
     "vmpo": {"policy_layer_sizes": (16, 8), "value_layer_sizes": (8,), "normalize_observations": True},
 }
 
@@ -30,11 +31,10 @@ def made(algo: str, **changed: Any) -> Policy:
     agent = agent_class(algo).from_config(OBS, ACT, config, seed=1)
     modules = [part for part in vars(agent).values() if isinstance(part, torch.nn.Module)]
     for module in modules:
-        for name, buffer in module.named_buffers():
-            if name.endswith("normalizer.mean"):
-                buffer.copy_(torch.linspace(-3, 40, OBS))
-            elif name.endswith("normalizer.var"):
-                buffer.copy_(torch.logspace(-3, 3, OBS))
+        for part in module.modules():
+            if isinstance(part, RunningNorm):
+                part.mean.copy_(torch.linspace(-3, 40, OBS))
+                part.var.copy_(torch.logspace(-3, 3, OBS))
         for parameter in module.parameters():
             parameter.data.mul_(1.3)
     about = {"algo": algo, "env": "Made-v0", "seed": 1, "step": 10, "return": -1.5}

@@ -8,12 +8,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from probe_envs import UNIT_ACTIONS, StepResult, vector_space
+from probe_envs import StepResult, vector_space
+from source_settings import source
 from torch import Tensor
 
 import minerva
 from minerva.errors import ConfigError
 from minerva.networks.encoders import ResidualBlock, residual_layers
+from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from minerva.runs.folder import find_checkpoint
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.trainer import MPOTrainer
@@ -126,7 +129,7 @@ class Reach(gym.Env[Any, Any]):
 
     def __init__(self, observed: float = 1.0, shift: float = 0.0, paid: float = 1.0, bound: float = 1.0) -> None:
         self.observation_space = vector_space(2)
-        self.action_space = gym.spaces.Box(-bound, bound, (2,)) if bound != 1 else UNIT_ACTIONS_2
+        self.action_space = gym.spaces.Box(-bound, bound, (2,))
         self.observed, self.shift, self.paid, self.bound = observed, shift, paid, bound
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -141,9 +144,6 @@ class Reach(gym.Env[Any, Any]):
 
     def _seen(self) -> Any:
         return np.float32(np.float32(self.position) * self.observed + self.shift)
-
-
-UNIT_ACTIONS_2 = gym.spaces.Box(-1, 1, (2,))
 
 
 def trained(make_env: Callable[[], gym.Env[Any, Any]], folder: Path, **settings: Any) -> MPOTrainer:
@@ -175,7 +175,7 @@ def test_one_absurd_reward_does_not_ruin_a_run(tmp_path: Path) -> None:
             return obs, 1e12 if Absurd.count == 1_500 else reward, *others  # type: ignore[return-value]
 
     usual, hit = trained(Reach, tmp_path / "one"), trained(Absurd, tmp_path / "two")
-    scales = [float(trainer.reward_scale.state["largest"]) for trainer in (usual, hit)]  # type: ignore[union-attr]
+    scales = [float(trainer.reward_scale.state["largest"].max()) for trainer in (usual, hit)]  # type: ignore[union-attr]
     assert scales[1] <= 2.1 * scales[0]
     assert hit.agent.skipped == 0
     assert all(bool(torch.isfinite(value).all()) for value in hit.agent.state["moments"]["q"].values())
@@ -214,3 +214,17 @@ def test_a_policy_is_loaded_with_its_normaliser(tmp_path: Path) -> None:
     loaded = minerva.load_policy(tmp_path, which="last")
     np.testing.assert_allclose(loaded.act(obs), trainer.greedy(obs), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(loaded.agent.normalizer.mean, trainer.agent.state["normalizer"]["mean"])
+
+
+def test_a_policy_from_before_these_settings_acts_as_it_did(tmp_path: Path) -> None:
+    old = {**source("mpo"), **SMALL, "update_after": 20}
+    trainer = MPOTrainer(Reach, 0, "cpu", **old)
+    trainer.train(100, out_dir=tmp_path, eval_every=100, **QUIET)
+    file = find_checkpoint(tmp_path, "last")
+    about, state = load_checkpoint(file)
+    for name in ("encoder", "critics", "normalize_observations", "critic_steps", "weight_decay", "scale_rewards"):
+        del about["hyperparameters"][name]
+    del state["trainer"]["agent"]["normalizer"]
+    save_checkpoint(file, Checkpoint(about, state))
+    obs = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    np.testing.assert_allclose(minerva.load_policy(file).act(obs), trainer.greedy(obs), rtol=1e-5, atol=1e-6)

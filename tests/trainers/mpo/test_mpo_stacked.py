@@ -26,7 +26,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"n_step": 3, "critic": "hl_gauss", "critic_range": 5.0, "optimizer_type": "sgd"},
     {
         **{name: value for name, value in MPOConfig().to_dict().items() if name not in SET_HERE},
-        **{"policy_layer_sizes": (12, 12), "critic_layer_sizes": (10, 10), "critic_steps": 3},
+        "policy_layer_sizes": (12, 12),
+        "critic_layer_sizes": (10, 10),
+        "critic_steps": 3,
     },
 ]
 
