@@ -4,6 +4,7 @@ The collector (`loop/collector.py`) decides how acting, learning and stepping in
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Self
@@ -23,6 +24,8 @@ from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
 """Environment steps between reports: copying metrics to the host more often would stall the device."""
+MIN_SKIPPED = 20
+"""A run stops if at least so many updates between two reports, and all of them, were skipped."""
 
 
 class OffPolicyTrainer(Trainer):
@@ -47,6 +50,11 @@ class OffPolicyTrainer(Trainer):
     def last_metrics(self) -> dict[str, float]:
         """Metrics of the last update, kept because a resumed run may report before its next update."""
         return {}
+
+    @functools.cached_property
+    def counted(self) -> tuple[int, int]:
+        """Updates that were due and that were skipped until the last report."""
+        return 0, 0
 
     @functools.cached_property
     def rate(self) -> Fraction:
@@ -175,11 +183,17 @@ class OffPolicyTrainer(Trainer):
         return stack.hyper(self.remaining(runs.step // REPORT_EVERY + 1, thousands))
 
     def _metrics(self, step: int) -> dict[str, float]:
+        """Return the metrics to report; a loss that is no number if every update since the last report was skipped."""
+        due, skipped = self.updates(step), self.agent.skipped
+        (due_before, skipped_before), self.counted = self.counted, (due, skipped)
+        if due - due_before >= MIN_SKIPPED and skipped - skipped_before == due - due_before:
+            return {"loss/q": math.nan}
+        counts = {"train/updates": due - skipped, "train/skipped_updates": skipped}
+        counts["train/replay"] = len(self.replay) * self.ranks.count
         if not self.last_metrics:
-            return {}
+            return counts if skipped else {}
         self.health(self.last_metrics)
-        counts = {"train/updates": self.updates(step), "train/skipped_updates": self.agent.skipped}
-        return {**self.last_metrics, **counts, "train/replay": len(self.replay) * self.ranks.count}
+        return {**self.last_metrics, **counts}
 
 
 def _next_multiple(step: int, every: int) -> int:

@@ -15,7 +15,7 @@ from probe_envs import Counter, Ending, Lottery, Makes, rows
 from source_settings import source
 
 import minerva
-from minerva.errors import ConfigError
+from minerva.errors import ConfigError, TrainingError
 from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.trainer import MPOTrainer
 
@@ -224,6 +224,26 @@ def test_a_signal_is_heard_between_reports(tmp_path: Path, monkeypatch: pytest.M
     trainer = make()
     result = trainer.train(900, out_dir=tmp_path, eval_every=900, **QUIET)
     assert (result.finished, result.step) == (False, 20 + 4 * 11)
+
+
+@pytest.mark.parametrize("bad_from", [0, 1_300])
+def test_a_run_that_skips_every_update_stops_and_says_so(bad_from: int, tmp_path: Path) -> None:
+    class Overflowing(Lottery):
+        steps = 0
+
+        def step(self, action: Any) -> Any:
+            Overflowing.steps += 1
+            obs, reward, *ends = super().step(action)
+            return obs, reward if Overflowing.steps < bad_from else 1e30, *ends
+
+    trainer = make(Overflowing, updates_per_step=0.1, batch_size=64)
+    with pytest.raises(TrainingError, match="loss/q became nan"):
+        trainer.train(6_000, out_dir=tmp_path, eval_every=6_000, **QUIET)
+    rows = [row for row in metrics_of(tmp_path) if "train/updates" in row]
+    done = trainer.updates(rows[-1]["step"]) if rows else 0
+    assert all(row["train/updates"] + row["train/skipped_updates"] == trainer.updates(row["step"]) for row in rows)
+    assert len(rows) == (0 if bad_from == 0 else rows[-1]["step"] // 1_000)
+    assert done < trainer.updates(6_000)
 
 
 def test_training_twice_gives_the_same_weights(tmp_path: Path) -> None:
