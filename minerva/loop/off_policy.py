@@ -188,7 +188,7 @@ class OffPolicyTrainer(Trainer):
         (due_before, skipped_before), self.counted = self.counted, (due, skipped)
         if due - due_before >= MIN_SKIPPED and skipped - skipped_before == due - due_before:
             return {"loss/q": math.nan}
-        counts = {"train/updates": due - skipped, "train/skipped_updates": skipped}
+        counts: dict[str, float] = {"train/updates": due - skipped, "train/skipped_updates": skipped}
         counts["train/replay"] = len(self.replay) * self.ranks.count
         if not self.last_metrics:
             return counts if skipped else {}
