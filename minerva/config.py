@@ -74,6 +74,10 @@ class Config:
         """Return whose published results such settings are compared with, the closest first; empty: the algorithm's."""
         return ()
 
+    def derived(self) -> dict[str, str]:
+        """Return what is not set but follows from the task while it is trained: the rules, by what they decide."""
+        return {}
+
     def check(self) -> None:
         """Raise ConfigError if fields contradict each other; algorithms override this."""
 

@@ -288,7 +288,7 @@ def _print_settings(
     processes: int = 1,
     seeds: Seeds | None = None,
 ) -> None:
-    """Print the algorithm, environment, seeds, budget and engine, then every hyperparameter."""
+    """Print the algorithm, environment, seeds, budget and engine, every hyperparameter, and what the task decides."""
     ranks = f" of {processes} processes" if processes > 1 else ""
     budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {engine}"
     which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
@@ -296,6 +296,9 @@ def _print_settings(
     settings = config.to_dict()
     text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
+    rules = "; ".join(f"{name} {rule}" for name, rule in config.derived().items())
+    if rules:
+        console.print(f"derived from the task: {rules}", soft_wrap=True)
 
 
 def _format_value(value: Any) -> str:

@@ -52,6 +52,11 @@ def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> 
         assert f"{name}={'x'.join(map(str, value)) if isinstance(value, list) else value}" in printed
 
 
+def test_what_the_task_decides_is_printed_before_training(finished_run: FinishedRun) -> None:
+    printed = " ".join(finished_run.output.split())
+    assert "derived from the task: rewards divided by the standard deviation of the discounted return" in printed
+
+
 def test_progress_is_plain_lines_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

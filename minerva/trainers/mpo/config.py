@@ -132,6 +132,20 @@ class MPOConfig(OptimizerConfig):
         """Return DMPO, then MPO, for a distributional critic; MPO otherwise."""
         return ("DMPO", "MPO") if settings.get("critic") == "categorical" else ("MPO",)
 
+    def derived(self) -> dict[str, str]:
+        """Return the rules for the critics' reduction, and for the scales of rewards and observations."""
+        rules = {
+            "value": "the mean of both critics until an episode terminates, the smaller from then on",
+            "rewards": "in thirds of the largest discounted return so far",
+            "observations": "with zero mean and unit variance over all that were collected",
+        }
+        used = {
+            "value": self.critics > 1 and self.critic_reduction == "auto",
+            "rewards": self.scale_rewards,
+            "observations": self.normalize_observations,
+        }
+        return {name: rule for name, rule in rules.items() if used[name]}
+
     def check(self) -> None:
         """Raise ConfigError if replay_size is too small, or if use_retrace and n_step are combined."""
         for name in ("batch_size", "num_envs"):

@@ -67,6 +67,12 @@ class PPOConfig(OptimizerConfig):
         """Number of rows of one rollout."""
         return self.num_envs * self.rollout_steps
 
+    def derived(self) -> dict[str, str]:
+        """Return the rule for the scale of rewards."""
+        if self.normalize_rewards is not None:
+            return {}
+        return {"rewards": "divided by the standard deviation of the discounted return; dm_control's stay as they are"}
+
     def check(self) -> None:
         """Raise ConfigError if a rollout is smaller than one minibatch."""
         if self.batch_size < self.minibatch_size:

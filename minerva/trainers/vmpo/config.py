@@ -106,6 +106,12 @@ class VMPOConfig(OptimizerConfig):
         """Return V-MPO, then PPO for tasks on which no V-MPO figure is published."""
         return ("V-MPO", "PPO")
 
+    def derived(self) -> dict[str, str]:
+        """Return the rule for the scale of rewards."""
+        if self.normalize_rewards is not None:
+            return {}
+        return {"rewards": "divided by the standard deviation of the discounted return; dm_control's stay as they are"}
+
     def check(self) -> None:
         """Raise ConfigError if centered_weights, anneal_bounds or topk_fraction contradict other settings."""
         if self.centered_weights and self.topk_fraction < 1:

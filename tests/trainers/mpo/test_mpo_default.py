@@ -228,3 +228,9 @@ def test_a_policy_from_before_these_settings_acts_as_it_did(tmp_path: Path) -> N
     save_checkpoint(file, Checkpoint(about, state))
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
     np.testing.assert_allclose(minerva.load_policy(file).act(obs), trainer.greedy(obs), rtol=1e-5, atol=1e-6)
+
+
+def test_what_the_task_decides_is_said_and_nothing_else() -> None:
+    assert set(MPOConfig().derived()) == {"value", "rewards", "observations"}
+    assert set(MPOConfig.from_dict({"critic_reduction": "min"}).derived()) == {"rewards", "observations"}
+    assert MPOConfig.from_dict(source("mpo")).derived() == {}
