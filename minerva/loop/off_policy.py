@@ -187,7 +187,7 @@ class OffPolicyTrainer(Trainer):
         due, skipped = self.updates(step), self.agent.skipped
         (due_before, skipped_before), self.counted = self.counted, (due, skipped)
         if due - due_before >= MIN_SKIPPED and skipped - skipped_before == due - due_before:
-            return {"loss/q": math.nan}
+            return {"loss": math.nan}
         counts: dict[str, float] = {"train/updates": due - skipped, "train/skipped_updates": skipped}
         counts["train/replay"] = len(self.replay) * self.ranks.count
         if not self.last_metrics:

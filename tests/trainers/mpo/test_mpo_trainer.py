@@ -237,7 +237,7 @@ def test_a_run_that_skips_every_update_stops_and_says_so(bad_from: int, tmp_path
             return obs, reward if Overflowing.steps < bad_from else 1e30, *ends
 
     trainer = make(Overflowing, updates_per_step=0.1, batch_size=64)
-    with pytest.raises(TrainingError, match="loss/q became nan"):
+    with pytest.raises(TrainingError, match="loss became nan"):
         trainer.train(6_000, out_dir=tmp_path, eval_every=6_000, **QUIET)
     rows = [row for row in metrics_of(tmp_path) if "train/updates" in row]
     done = trainer.updates(rows[-1]["step"]) if rows else 0
