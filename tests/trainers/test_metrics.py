@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
 """Settings of a small update, a row for each algorithm."""
 
 EVERY_OPTION: dict[str, dict[str, Any]] = {"mpo": {"epsilon_penalty": 0.001}}
-NO_OPTION: dict[str, dict[str, Any]] = {"mpo": {"epsilon_penalty": 0.0}}
+NO_OPTION: dict[str, dict[str, Any]] = {"mpo": {"epsilon_penalty": 0.0, "critic": "scalar"}}
 """Settings with which the optional metrics are reported, and without."""
 
 
