@@ -28,8 +28,8 @@ def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE
         mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, seen.shape[0])
     new = {"mean": mean, "var": var, "count": count}
     if "active" in statistics:
-        share = ranks.mean(active_share(seen))
-        new["active"] = statistics["active"] + (count - statistics["count"]) / count * (share - statistics["active"])
+        share, before, none = ranks.mean(active_share(seen)), statistics["active"], torch.zeros_like(var)
+        new["active"] = merge_moments(before, none, statistics["count"], share, none, ranks.count * seen.shape[0])[0]
     return new
 
 

@@ -3,21 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from stable_baselines import ACT, OBS, DoubleExtractor, Spaces, sb3
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 
-sb3 = pytest.importorskip("stable_baselines3")
-from stable_baselines3.common.buffers import RolloutBuffer  # noqa: E402
-from stable_baselines3.common.logger import Logger  # noqa: E402
-from stable_baselines3.common.torch_layers import FlattenExtractor  # noqa: E402
-
-OBS, ACT, ROWS = 4, 2, 128
+ROWS = 128
 CLIP, RATE = 0.2, 0.01
 
 NAMES = {
@@ -31,20 +28,6 @@ NAMES = {
 }
 
 pytestmark = pytest.mark.usefixtures("double_precision")
-
-
-class Spaces(gym.Env[np.ndarray, np.ndarray]):
-    """Never stepped: it tells Stable-Baselines3 the shapes."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (OBS,), np.float64)
-    action_space = gym.spaces.Box(-1, 1, (ACT,), np.float32)
-
-
-class DoubleExtractor(FlattenExtractor):
-    """Stable-Baselines3 casts observations to float32; back to double for a comparison to the last digits."""
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(observations).double()
 
 
 def make_agent(**hyperparameters: Any) -> PPOAgent:

@@ -2,38 +2,20 @@
 
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
+from stable_baselines import ACT, OBS, DoubleExtractor, Spaces, sb3
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from torch import Tensor
 
 from minerva.trainers.sac.agent import SACAgent
 
-sb3 = pytest.importorskip("stable_baselines3")
-from stable_baselines3.common.logger import Logger  # noqa: E402
-from stable_baselines3.common.torch_layers import FlattenExtractor  # noqa: E402
-from stable_baselines3.common.type_aliases import ReplayBufferSamples  # noqa: E402
-
-OBS, ACT, ROWS, UPDATES = 4, 2, 32, 3
+ROWS, UPDATES = 32, 3
 SIZES = (8, 6)
 RATE = 0.003
 
 pytestmark = pytest.mark.usefixtures("double_precision")
-
-
-class Spaces(gym.Env[np.ndarray, np.ndarray]):
-    """Never stepped: it tells Stable-Baselines3 the shapes."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (OBS,), np.float64)
-    action_space = gym.spaces.Box(-1, 1, (ACT,), np.float32)
-
-
-class DoubleExtractor(FlattenExtractor):
-    """Stable-Baselines3 casts observations to float32; back to double for a comparison to the last digits."""
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(observations).double()
 
 
 def make_agent() -> SACAgent:
