@@ -21,12 +21,17 @@ def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Li
     return layer
 
 
+def _widths(in_dim: int, layer_sizes: LayerSizes) -> list[tuple[int, int]]:
+    """Return inputs and outputs of each layer; raise ConfigError if there is none."""
+    if not layer_sizes:
+        raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
+    return list(itertools.pairwise((in_dim, *layer_sizes)))
+
+
 def tanh_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """Return an orthogonal Linear and a tanh for each layer width."""
-    if not layer_sizes:
-        raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (64, 64).")
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise((in_dim, *layer_sizes)):
+    for before, after in _widths(in_dim, layer_sizes):
         layers += [orthogonal_linear(before, after, math.sqrt(2)), nn.Tanh()]
     return nn.Sequential(*layers)
 
@@ -38,10 +43,8 @@ def tanh_mlp(in_dim: int, layer_sizes: LayerSizes, out_dim: int, out_gain: float
 
 def relu_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """Return a Linear with PyTorch's own initial weights and a ReLU for each layer width."""
-    if not layer_sizes:
-        raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise((in_dim, *layer_sizes)):
+    for before, after in _widths(in_dim, layer_sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers)
 
@@ -62,11 +65,11 @@ class ResidualBlock(nn.Module):
 
 def residual_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """Return Linear, LayerNorm and ReLU for the first layer width, and a residual block for each further one."""
-    if len(set(layer_sizes)) != 1:
+    (_, width), *_ = _widths(in_dim, layer_sizes)
+    if set(layer_sizes) != {width}:
         raise ConfigError(
             f"layer_sizes is {tuple(layer_sizes)}: residual layers need equal widths, for example (256, 256)."
         )
-    width = layer_sizes[0]
     first = (orthogonal_linear(in_dim, width, math.sqrt(2)), nn.LayerNorm(width), nn.ReLU())
     return nn.Sequential(*first, *(ResidualBlock(width) for _ in layer_sizes[1:]))
 
@@ -89,10 +92,9 @@ class LayerNormMLP(nn.Sequential):
     """MPO's encoder: Linear, LayerNorm and tanh first, then Linear and ELU for each further layer."""
 
     def __init__(self, in_dim: int, layer_sizes: LayerSizes, activate_final: bool = False) -> None:
-        if not layer_sizes:
-            raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
-        layers: list[nn.Module] = [nn.Linear(in_dim, layer_sizes[0]), nn.LayerNorm(layer_sizes[0]), nn.Tanh()]
-        for before, after in itertools.pairwise(layer_sizes):
+        (_, first), *others = _widths(in_dim, layer_sizes)
+        layers: list[nn.Module] = [nn.Linear(in_dim, first), nn.LayerNorm(first), nn.Tanh()]
+        for before, after in others:
             layers += [nn.Linear(before, after), nn.ELU()]
         if not activate_final and len(layer_sizes) > 1:
             layers.pop()
