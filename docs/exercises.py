@@ -15,6 +15,7 @@ from minerva.data.normalizers import ACTIVE_MIN, ReturnScale, RewardNorm, Runnin
 from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics, trust_region
 from minerva.trainers.mpo import losses as mpo
 from minerva.trainers.mpo.agent import MPOAgent
+from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.ppo import losses as ppo
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -56,6 +57,7 @@ def run(dtype: str, seed: int) -> None:
 def _gaussian(normal: Normal) -> None:
     mean, log_std, actions = normal(BATCH, ACT), 0.3 * normal(BATCH, ACT), normal(SAMPLES, BATCH, ACT)
     low, high = -1 - torch.rand(ACT), 1 + torch.rand(ACT)
+    gaussian.mirrored(normal(SAMPLES, BATCH, ACT))
     gaussian.gaussian_log_prob(mean, log_std, actions)
     gaussian.gaussian_entropy(log_std)
     gaussian.gaussian_kl_mean(mean, normal(BATCH, ACT), log_std)
@@ -166,6 +168,8 @@ def _categorical(normal: Normal) -> None:
 
 
 def _mpo(normal: Normal) -> None:
+    for number in (1, ACT, BATCH, ROWS):
+        MPOConfig().first_std(number)
     mean, log_std = normal(BATCH, ACT), 0.3 * normal(BATCH, ACT)
     actions = gaussian.sampled_actions(mean, log_std, normal(SAMPLES, BATCH, ACT))
     mpo.critic_loss(normal(BATCH), normal(BATCH))
@@ -245,7 +249,7 @@ def _mpo_agents(normal: Normal, seed: int) -> None:
     layers = {"policy_layer_sizes": (8,), "critic_layer_sizes": (9,), "action_samples": SAMPLES}
     flat = {"obs": OBS, "actions_exec": ACT, "actions_raw": ACT, "rewards": 1, "next_obs": OBS, "behaviour_logp": 1}
     for steps, settings in (
-        (1, {"m_steps": 2}),
+        (1, {"m_steps": 2, "critics": 2}),
         (4, {"use_retrace": True, "retrace_steps": 4, "retrace_mc_actions": 9}),
     ):
         agent = MPOAgent(OBS, ACT, [-0.5] * ACT, [0.7] * ACT, "cpu", seed=seed, **layers, **settings)

@@ -74,8 +74,8 @@ class Config:
         """Return whose published results such settings are compared with, the closest first; empty: the algorithm's."""
         return ()
 
-    def derived(self) -> dict[str, str]:
-        """Return what is not set but follows from the task while it is trained: the rules, by what they decide."""
+    def derived(self, actions: int) -> dict[str, str]:
+        """Return what is not set but follows from the task, of so many actions: the rules, by what they decide."""
         return {}
 
     def check(self) -> None:
@@ -141,7 +141,8 @@ def checked(name: str, value: Any, annotation: Any) -> Any:
 def _typed(name: str, value: Any, wanted: Any) -> Any:
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return value if value is None else _typed(name, value, next(a for a in arguments if a is not type(None)))
+        words = [word for part in arguments if get_origin(part) is Literal for word in get_args(part)]
+        return value if value is None or value in words else _typed(name, value, arguments[0])
     if origin is Literal:
         if value not in arguments:
             raise ConfigError(f"{name} is {value!r}: it must be one of {', '.join(map(str, arguments))}.")

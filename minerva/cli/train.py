@@ -119,7 +119,7 @@ class TrainCommand:
         )
         folder = _run_folder(algo, options)
         console = Console(highlight=False, quiet=ranks.rank > 0)
-        _print_settings(console, algo, options, config, trainer.envs.name, ranks.count)
+        _print_settings(console, algo, options, config, trainer.envs, ranks.count)
         result = trainer.train(options.total_steps, folder, **settings)
         ranks.shutdown()
         with ignored_signals():  # the run is finished and saved: only the summary is left to print
@@ -139,7 +139,7 @@ class TrainCommand:
         population = seeds.population(options.env, options.device, options.init_from, options.engine)
         folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
         console = Console(highlight=False)
-        _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs.name, seeds=seeds)
+        _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)
         results = population.train(options.total_steps, folders, **settings)
         in_place = options.resume is not None or options.run_dir is not None
         with ignored_signals():
@@ -240,7 +240,7 @@ def _saved_command(algo: str, source: Path, is_run: bool) -> TrainCommand:
 def _saved_options(saved: dict[str, Any]) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     for name in saved:
-        if name not in {*SAVED, *PROVENANCE, "algo", "hyperparameters"}:
+        if name not in {*SAVED, *PROVENANCE, "algo", "derived", "hyperparameters"}:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
@@ -284,19 +284,19 @@ def _print_settings(
     algo: str,
     options: RunOptions,
     config: Config,
-    engine: str,
+    envs: Any,
     processes: int = 1,
     seeds: Seeds | None = None,
 ) -> None:
     """Print the algorithm, environment, seeds, budget and engine, every hyperparameter, and what the task decides."""
     ranks = f" of {processes} processes" if processes > 1 else ""
-    budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {engine}"
+    budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {envs.name}"
     which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
     console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {which}, {budget}", soft_wrap=True)
     settings = config.to_dict()
     text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
-    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived().items())
+    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived(envs.action.size).items())
     if rules:
         console.print(f"derived from the task: {rules}", soft_wrap=True)
 

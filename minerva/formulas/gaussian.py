@@ -17,6 +17,13 @@ def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
     return actions
 
 
+def mirrored(noise: Tensor) -> Tensor:
+    """Return noise for twice as many samples, the second half opposite the first.  [N / 2, ...] -> [N, ...]"""
+    # LaTeX: \bar{\xi}_j = -\xi_j
+    opposite = -noise
+    return torch.cat((noise, opposite))
+
+
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
     """Return the log-density of actions under a diagonal Gaussian.  [..., D] -> [...]"""
     # LaTeX: \sigma_j = \exp(\log\sigma_j)

@@ -208,13 +208,14 @@ class Trainer(ABC):
         return Evaluator(self.env, episodes, self.seed, self.envs.name)
 
     def describe(self) -> dict[str, Any]:
-        """Return algorithm, environment, seed, device, engine and hyperparameters, as plain values."""
+        """Return algorithm, environment, seed, device, engine, hyperparameters and what is derived from the task."""
         return {
             "algo": self.algo,
             "env": env_name(self.env),
             "seed": self.seed,
             "device": str(self.device),
             "engine": self.envs.name,
+            "derived": self.config.derived(self.envs.action.size),
             "hyperparameters": self.config.to_dict(),
         }
 

@@ -19,7 +19,7 @@ from minerva.runs import files
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
 """Keys of config.yaml that record how a run was made."""
-NOT_COMPARED = (*PROVENANCE, "device")
+NOT_COMPARED = (*PROVENANCE, "device", "derived")
 """Keys that are ignored when two configs are compared."""
 
 LARGEST_CONFIG = 1_000_000

@@ -74,7 +74,7 @@ class MPOAgent(OffPolicyAgent):
         policy_size = (obs_dim, act_dim, config.policy_layer_sizes, action_low, action_high)
         critic_size = (obs_dim, act_dim, config.critic_layer_sizes, action_low, action_high)
         gain = 0.01 if residual else None
-        self.policy = DiagonalGaussianPolicy(*policy_size, config.initial_std, layers, gain).to(self.device)
+        self.policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), layers, gain).to(self.device)
         critics = [Critic(*critic_size, head.outputs, layers) for _ in range(config.critics)]
         self.q: Critic | Critics = (Critics(critics) if config.critics > 1 else critics[0]).to(self.device)
         normalizer = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True)
@@ -88,7 +88,7 @@ class MPOAgent(OffPolicyAgent):
         self.improved = PolicyImprovement(self.policy_function, self.duals, *options)
         self.flats = {
             "policy": self.policy_function.flat,
-            "q": self.evaluated.critic.flat,
+            "q": self.evaluated.critics.flat,
             "duals": self.improved.flat_duals,
             "policy_target": FlatParameters(self.policy_target),
             "q_target": FlatParameters(self.q_target),
@@ -221,7 +221,7 @@ class MPOAgent(OffPolicyAgent):
         """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples."""
         steps, size = data["rewards"].shape
         config, width = self.config, self.distribution.noise_size
-        improved = (config.action_samples, size // config.critic_steps)
+        improved = (self.evaluated.drawn_actions, size // config.critic_steps)
         along_time = "behaviour_logp" in data
         next_samples = config.bootstrap_samples or config.action_samples
         critic = (config.retrace_mc_actions, size * steps) if along_time else (next_samples, size)

@@ -1,5 +1,6 @@
 """MPO's hyperparameters."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -23,8 +24,9 @@ class MPOConfig(OptimizerConfig):
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
     normalize_observations: bool = True
     """Shift and scale observations by the running mean and variance of those collected."""
-    initial_std: Annotated[float | None, POSITIVE] = 0.2
-    """Standard deviation before training; None: from the layers' initialisation, about 1."""
+    initial_std: Annotated[float | Literal["auto"] | None, POSITIVE] = "auto"
+    """Standard deviation before training. "auto": 0.3, or 0.7 / sqrt(D) if that is less, for D actions; None: from the
+    layers' initialisation, about 1."""
     acting_policy: Literal["online", "target"] = "target"
     """Which policy collects experience."""
 
@@ -81,6 +83,9 @@ class MPOConfig(OptimizerConfig):
     # E-step
     action_samples: Annotated[int, AT_LEAST_ONE] = 16
     """N: actions sampled per state."""
+    mirrored_samples: bool = True
+    """Sample actions in pairs that lie opposite each other around the mean: in the policy's gradient the noise that a
+    pair shares cancels."""
     kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
     """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
@@ -132,14 +137,25 @@ class MPOConfig(OptimizerConfig):
         """Return DMPO, then MPO, for a distributional critic; MPO otherwise."""
         return ("DMPO", "MPO") if settings.get("critic") == "categorical" else ("MPO",)
 
-    def derived(self) -> dict[str, str]:
-        """Return the rules for the critics' reduction, and for the scales of rewards and observations."""
+    def first_std(self, actions: int) -> float | None:
+        """Return the standard deviation before training, of so many actions; None: from the layers."""
+        if self.initial_std != "auto":
+            return self.initial_std
+        # LaTeX: \sigma_0 = \min(0.3, \frac{0.7}{\sqrt{D}})
+        std = min(0.3, 0.7 / math.sqrt(actions))
+        return std
+
+    def derived(self, actions: int) -> dict[str, str]:
+        """Return the rules for the first spread, the critics' reduction, and the scales of rewards and observations."""
+        std = self.first_std(actions) or 0.0
         rules = {
+            "initial_std": f"{std:.3g}, the smaller of 0.3 and 0.7 / sqrt({actions} actions)",
             "value": "the mean of both critics until an episode terminates, the smaller from then on",
             "rewards": "in thirds of the largest discounted return so far",
             "observations": "with zero mean and unit variance over all that were collected",
         }
         used = {
+            "initial_std": self.initial_std == "auto",
             "value": self.critics > 1 and self.critic_reduction == "auto",
             "rewards": self.scale_rewards,
             "observations": self.normalize_observations,
@@ -153,6 +169,11 @@ class MPOConfig(OptimizerConfig):
                 raise ConfigError(
                     f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}: raise replay_size."
                 )
+        if self.mirrored_samples and self.action_samples % 2:
+            raise ConfigError(
+                f"action_samples is {self.action_samples}, and mirrored samples come in pairs: give an even number, or "
+                "set mirrored_samples to false."
+            )
         if self.critic == "categorical" and self.critics > 1:
             raise ConfigError(
                 "A categorical critic predicts a distribution, of which two have no smaller: set critics to 1."

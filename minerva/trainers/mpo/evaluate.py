@@ -8,14 +8,16 @@ for Retrace). A distributional critic encodes a scalar return as two-hot or as a
 import torch
 from torch import Tensor
 
-from minerva.compute.functional import FunctionalModule, descend
+from minerva.compute.functional import descend
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
+from minerva.distributions import Gaussian
 from minerva.formulas.categorical import cross_entropy, expected_value, gaussian_histogram, projection
+from minerva.formulas.gaussian import mirrored
 from minerva.formulas.optimizers import decayed
 from minerva.formulas.returns import bootstrapped, n_step_sums, retrace, td_errors, trace_coefficients
-from minerva.networks.critics import Critic, Critics
+from minerva.networks.critics import Critic, Critics, FunctionalCritics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.losses import critic_loss, reduced_values
@@ -38,9 +40,11 @@ class PolicyEvaluation:
         optimizer: Optimizer,
         ranks: Ranks = SINGLE,
     ) -> None:
-        self.policy, self.critic, self.head = policy, FunctionalModule(critic), head
+        self.policy, self.critics, self.head = policy, FunctionalCritics(critic), head
         self.config = config
-        self.weights = self.critic.flat.matrices()
+        self.mirrored = config.mirrored_samples and isinstance(policy.distribution, Gaussian)
+        self.drawn_actions = config.action_samples // 2 if self.mirrored else config.action_samples
+        self.weights = self.critics.flat.matrices()
         self.optimizer, self.ranks = optimizer, ranks
 
     def __call__(self, state: Tree, batch: Rows, target: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
@@ -66,9 +70,10 @@ class PolicyEvaluation:
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, target: Tensor) -> tuple[Tensor, Rows]:
         """Return the loss of all critics and metrics.  [B, O], [B, D], target -> []"""
-        outputs = self.outputs(self.critic.flat.by_name(parameters), obs, actions)
-        first, *others = (self.head.loss(part, target) for part in outputs)
-        loss = sum(others, first)
+        outputs = self.critics(parameters, obs, actions)
+        losses = torch.stack([self.head.loss(part, target) for part in outputs])
+        # LaTeX: \mathcal{L}_Q = \sum_c \mathcal{L}_{Q,c}
+        loss = losses.sum()
         return loss, {"loss/q": loss, "outputs": outputs}
 
     # --- targets --------------------------------------------------------------------------------------------
@@ -76,13 +81,15 @@ class PolicyEvaluation:
     def targets(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
         """Return the critic's target, and the E-step's samples in the first row's states: `old`, `actions`, `q`."""
         obs = self.improved_states(batch)
-        old, actions = self.sampled(state, obs, noise["actions"])
-        samples = {"old": old, "actions": actions, "q": self.target_values(state, obs, actions)}
+        around = mirrored(noise["actions"]) if self.mirrored else noise["actions"]
+        old, actions = self.sampled(state, obs, around)
         if "behaviour_logp" in batch:
+            samples = {"old": old, "actions": actions, "q": self.target_values(state, obs, actions)}
             return self.retrace_target(state, batch, noise["critic"], hyper), samples
         rewards, discount, terminated, next_obs = self.n_step_transition(batch, hyper)
         _, next_actions = self.sampled(state, next_obs, noise["critic"])
-        next_outputs = self.target_outputs(state["q_target"], next_obs, next_actions)
+        outputs, next_outputs = self.target_outputs(state["q_target"], (obs, actions), (next_obs, next_actions))
+        samples = {"old": old, "actions": actions, "q": self.head.values(outputs, self.smaller(state))}
         return self.head.td_target(rewards, discount, terminated, next_outputs, self.smaller(state)), samples
 
     def improved_states(self, batch: Rows) -> Tensor:
@@ -125,20 +132,20 @@ class PolicyEvaluation:
 
     def target_values(self, state: Tree, obs: Tensor, actions: Tensor) -> Tensor:
         """Return Q' of one or more actions per state.  [B, O], [..., B, D] -> [..., B]"""
-        return self.head.values(self.target_outputs(state["q_target"], obs, actions), self.smaller(state))
+        (outputs,) = self.target_outputs(state["q_target"], (obs, actions))
+        return self.head.values(outputs, self.smaller(state))
 
-    def target_outputs(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return the target critics' outputs, in bfloat16 if so configured.  [B, O], [..., B, D] -> [C, ..., B, A]"""
-        named = self.critic.flat.by_name(parameters)
-        if self.config.bfloat16_targets:  # all but the head: with 8 bits, similar actions would have equal values
-            hidden = {name: part.to(torch.bfloat16) for name, part in named.items() if "encoder." in name}
-            named = {**named, **hidden}
-        return self.outputs(named, obs.expand(*actions.shape[:-1], obs.shape[-1]), actions)
+    def target_outputs(self, parameters: Tensor, *pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """Return the target critics' outputs for each of `pairs`, states and actions, which are evaluated in one call.
 
-    def outputs(self, named: Rows, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return the outputs of the critics with these parameters.  [..., O], [..., D] -> [C, ..., A]"""
-        outputs: Tensor = self.critic.with_tensors(named, obs, actions)
-        return outputs if self.config.critics > 1 else outputs.unsqueeze(0)
+        [B, O] and [..., B, D] -> [C, ..., B, A] for each pair
+        """
+        shapes = [actions.shape[:-1] for _, actions in pairs]
+        obs = torch.cat([states.expand(*actions.shape[:-1], -1).flatten(0, -2) for states, actions in pairs])
+        executed = torch.cat([actions.flatten(0, -2) for _, actions in pairs])
+        outputs = self.critics(parameters, obs, executed, self.config.bfloat16_targets)
+        parts = outputs.split([shape.numel() for shape in shapes], 1)
+        return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 # --- heads ------------------------------------------------------------------------------------------------------

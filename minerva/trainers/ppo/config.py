@@ -67,7 +67,7 @@ class PPOConfig(OptimizerConfig):
         """Number of rows of one rollout."""
         return self.num_envs * self.rollout_steps
 
-    def derived(self) -> dict[str, str]:
+    def derived(self, actions: int) -> dict[str, str]:
         """Return the rule for the scale of rewards."""
         if self.normalize_rewards is not None:
             return {}

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from minerva.compute.functional import FunctionalModule, descend
+from minerva.compute.functional import descend
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.formulas.returns import bootstrapped
-from minerva.networks.critics import Critics
+from minerva.networks.critics import Critics, FunctionalCritics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.sac.losses import averaged, critic_loss, positive_temperature, soft_values
 
@@ -19,7 +19,7 @@ class PolicyEvaluation:
     """`(state, batch, noise, hyper) -> (state, metrics)`."""
 
     def __init__(self, policy: FunctionalPolicy, critics: Critics, optimizer: Optimizer, ranks: Ranks = SINGLE) -> None:
-        self.policy, self.critics = policy, FunctionalModule(critics)
+        self.policy, self.critics = policy, FunctionalCritics(critics)
         self.optimizer, self.ranks = optimizer, ranks
 
     def __call__(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:

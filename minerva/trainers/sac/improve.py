@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from minerva.compute.functional import FunctionalModule, descend
+from minerva.compute.functional import descend
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
+from minerva.networks.critics import FunctionalCritics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.sac.losses import policy_loss, positive_temperature, temperature_loss
 
@@ -17,7 +18,7 @@ class PolicyImprovement:
     """`(state, obs, noise, hyper) -> (state, metrics)`."""
 
     def __init__(
-        self, policy: FunctionalPolicy, critics: FunctionalModule, optimizer: Optimizer, ranks: Ranks = SINGLE
+        self, policy: FunctionalPolicy, critics: FunctionalCritics, optimizer: Optimizer, ranks: Ranks = SINGLE
     ) -> None:
         self.policy, self.critics = policy, critics
         self.optimizer, self.ranks = optimizer, ranks

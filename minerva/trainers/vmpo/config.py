@@ -106,7 +106,7 @@ class VMPOConfig(OptimizerConfig):
         """Return V-MPO, then PPO for tasks on which no V-MPO figure is published."""
         return ("V-MPO", "PPO")
 
-    def derived(self) -> dict[str, str]:
+    def derived(self, actions: int) -> dict[str, str]:
         """Return the rule for the scale of rewards."""
         if self.normalize_rewards is not None:
             return {}

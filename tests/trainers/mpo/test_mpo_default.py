@@ -44,7 +44,85 @@ def batch(rows: int, terminated: float = 0.0, steps: int = 3) -> dict[str, Tenso
     return {**drawn, "actions": drawn["actions"].clamp(-1, 1), "dones": torch.full((rows, steps, 1), terminated)}
 
 
+# --- exploration ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_spread_falls_with_the_number_of_actions() -> None:
+    spreads = {actions: agent_of(actions).policy(torch.zeros(OBS))[1].exp() for actions in (1, 3, 6, 8, 17, 38)}
+    for actions, std in spreads.items():
+        expected = 0.3 if actions < 6 else 0.7 * actions**-0.5
+        torch.testing.assert_close(std, torch.full((actions,), expected))
+
+
+def agent_of(actions: int) -> MPOAgent:
+    return MPOAgent.from_config(OBS, actions, MPOConfig.from_dict(SMALL))
+
+
+def test_a_spread_that_is_set_is_used_for_any_number_of_actions() -> None:
+    made = MPOAgent.from_config(OBS, 17, MPOConfig.from_dict({**SMALL, "initial_std": 0.5}))
+    torch.testing.assert_close(made.policy(torch.zeros(OBS))[1].exp(), torch.full((17,), 0.5))
+    with pytest.raises(ConfigError, match="initial_std is 'wide': it must be a number"):
+        MPOConfig.from_dict({"initial_std": "wide"})
+
+
+def test_mirrored_samples_lie_opposite_each_other_around_the_mean() -> None:
+    made = agent(action_samples=6)
+    data = made.prepared(batch(32))
+    _, samples = made.evaluated.targets(made.state, data, made.draw_update(data), made.hyper())
+    assert samples["actions"].shape == (6, 16, ACT)
+    distances = samples["actions"] - samples["old"]["mean"]
+    torch.testing.assert_close(distances[3:], -distances[:3])
+    assert distances.abs().min() > 0
+
+
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_a_critic_without_preference_moves_the_mean_only_if_samples_are_not_mirrored(mirrored: bool) -> None:
+    made = agent(mirrored_samples=mirrored, epsilon_penalty=0.0)
+    with torch.no_grad():
+        made.state["q"].zero_()
+    before = made.state["policy"].clone()
+    made.update(batch(32))
+    weight = made.policy.policy_mean.weight
+    moved = (weight - made.flats["policy"].by_name(before)["policy_mean.weight"]).abs().max().item()
+    assert (moved < 1e-6) == mirrored
+
+
+def test_mirrored_samples_come_in_pairs() -> None:
+    with pytest.raises(ConfigError, match="action_samples is 5, and mirrored samples come in pairs"):
+        MPOConfig.from_dict({"action_samples": 5})
+    assert MPOConfig.from_dict({"action_samples": 5, "mirrored_samples": False}).action_samples == 5
+
+
 # --- critics ----------------------------------------------------------------------------------------------------
+
+
+def test_critics_in_one_batched_call_equal_critics_one_by_one() -> None:
+    made = agent()
+    critics, obs, actions = made.evaluated.critics, torch.randn(7, 5, OBS), torch.rand(7, 5, ACT)
+
+    def result() -> tuple[Tensor, Tensor, Tensor]:
+        leaf = made.state["q"].clone().requires_grad_()
+        outputs = critics(leaf, obs, actions)
+        low = critics(leaf, obs, actions, bfloat16=True).detach()
+        return outputs.detach(), low, torch.autograd.grad(outputs.square().sum(), leaf)[0]
+
+    assert not critics.batched  # on a CPU
+    outputs, low, grads = result()
+    torch.testing.assert_close(outputs, made.q(obs, actions))
+    torch.testing.assert_close(low, outputs, rtol=0.02, atol=2e-3)  # bfloat16 has 8 bits
+    critics.batched = True
+    batched = result()
+    torch.testing.assert_close((batched[0], batched[2]), (outputs, grads))
+    torch.testing.assert_close(batched[1], low, rtol=0.02, atol=2e-3)
+
+
+def test_targets_evaluated_in_one_call_equal_those_of_separate_calls() -> None:
+    made = agent()
+    pairs = [(torch.randn(8, OBS), torch.rand(6, 8, ACT)), (torch.randn(3, OBS), torch.rand(3, ACT))]
+    together = made.evaluated.target_outputs(made.state["q_target"], *pairs)
+    for (obs, actions), found in zip(pairs, together, strict=True):
+        assert found.shape == (2, *actions.shape[:-1], 101)
+        torch.testing.assert_close(found, made.q_target(obs.expand(*actions.shape[:-1], OBS), actions))
 
 
 @pytest.mark.parametrize(
@@ -231,6 +309,7 @@ def test_a_policy_from_before_these_settings_acts_as_it_did(tmp_path: Path) -> N
 
 
 def test_what_the_task_decides_is_said_and_nothing_else() -> None:
-    assert set(MPOConfig().derived()) == {"value", "rewards", "observations"}
-    assert set(MPOConfig.from_dict({"critic_reduction": "min"}).derived()) == {"rewards", "observations"}
-    assert MPOConfig.from_dict(source("mpo")).derived() == {}
+    assert set(MPOConfig().derived(3)) == {"initial_std", "value", "rewards", "observations"}
+    set_by_hand = {"critic_reduction": "min", "initial_std": 0.5}
+    assert set(MPOConfig.from_dict(set_by_hand).derived(3)) == {"rewards", "observations"}
+    assert MPOConfig.from_dict(source("mpo")).derived(3) == {}
