@@ -57,7 +57,7 @@ def run(dtype: str, seed: int) -> None:
 def _gaussian(normal: Normal) -> None:
     mean, log_std, actions = normal(BATCH, ACT), 0.3 * normal(BATCH, ACT), normal(SAMPLES, BATCH, ACT)
     low, high = -1 - torch.rand(ACT), 1 + torch.rand(ACT)
-    gaussian.mirrored(normal(SAMPLES, BATCH, ACT))
+    gaussian.mirrored(normal(SAMPLES, BATCH, ACT), 2 * SAMPLES)
     gaussian.gaussian_log_prob(mean, log_std, actions)
     gaussian.gaussian_entropy(log_std)
     gaussian.gaussian_kl_mean(mean, normal(BATCH, ACT), log_std)

@@ -17,11 +17,14 @@ def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
     return actions
 
 
-def mirrored(noise: Tensor) -> Tensor:
-    """Return noise for twice as many samples, the second half opposite the first.  [N / 2, ...] -> [N, ...]"""
+def mirrored(noise: Tensor, samples: int) -> Tensor:
+    """Return noise for N samples, the second half opposite the first; if N is odd, one has no counterpart.
+
+    [(N + 1) // 2, ...], N -> [N, ...]
+    """
     # LaTeX: \bar{\xi}_j = -\xi_j
     opposite = -noise
-    return torch.cat((noise, opposite))
+    return torch.cat((noise, opposite))[:samples]
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:

@@ -169,11 +169,6 @@ class MPOConfig(OptimizerConfig):
                 raise ConfigError(
                     f"replay_size {self.replay_size} is smaller than {name} {getattr(self, name)}: raise replay_size."
                 )
-        if self.mirrored_samples and self.action_samples % 2:
-            raise ConfigError(
-                f"action_samples is {self.action_samples}, and mirrored samples come in pairs: give an even number, or "
-                "set mirrored_samples to false."
-            )
         if self.critic == "categorical" and self.critics > 1:
             raise ConfigError(
                 "A categorical critic predicts a distribution, of which two have no smaller: set critics to 1."

@@ -43,7 +43,7 @@ class PolicyEvaluation:
         self.policy, self.critics, self.head = policy, FunctionalCritics(critic), head
         self.config = config
         self.mirrored = config.mirrored_samples and isinstance(policy.distribution, Gaussian)
-        self.drawn_actions = config.action_samples // 2 if self.mirrored else config.action_samples
+        self.drawn_actions = -(-config.action_samples // 2) if self.mirrored else config.action_samples
         self.weights = self.critics.flat.matrices()
         self.optimizer, self.ranks = optimizer, ranks
 
@@ -81,7 +81,7 @@ class PolicyEvaluation:
     def targets(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
         """Return the critic's target, and the E-step's samples in the first row's states: `old`, `actions`, `q`."""
         obs = self.improved_states(batch)
-        around = mirrored(noise["actions"]) if self.mirrored else noise["actions"]
+        around = mirrored(noise["actions"], self.config.action_samples) if self.mirrored else noise["actions"]
         old, actions = self.sampled(state, obs, around)
         if "behaviour_logp" in batch:
             samples = {"old": old, "actions": actions, "q": self.target_values(state, obs, actions)}

@@ -87,10 +87,13 @@ def test_a_critic_without_preference_moves_the_mean_only_if_samples_are_not_mirr
     assert (moved < 1e-6) == mirrored
 
 
-def test_mirrored_samples_come_in_pairs() -> None:
-    with pytest.raises(ConfigError, match="action_samples is 5, and mirrored samples come in pairs"):
-        MPOConfig.from_dict({"action_samples": 5})
-    assert MPOConfig.from_dict({"action_samples": 5, "mirrored_samples": False}).action_samples == 5
+def test_of_an_odd_number_of_samples_one_has_no_counterpart() -> None:
+    made = agent(action_samples=5)
+    data = made.prepared(batch(32))
+    _, samples = made.evaluated.targets(made.state, data, made.draw_update(data), made.hyper())
+    distances = samples["actions"] - samples["old"]["mean"]
+    assert len(distances) == 5
+    torch.testing.assert_close(distances[3:], -distances[:2])
 
 
 # --- critics ----------------------------------------------------------------------------------------------------
