@@ -292,7 +292,8 @@ def _ppo_agents(normal: Normal, seed: int) -> None:
 
 
 def _sac_agents(normal: Normal, seed: int) -> None:
-    agent = SACAgent(OBS, ACT, seed=seed, policy_layer_sizes=(8,), critic_layer_sizes=(9,))
-    sizes = {"obs": OBS, "actions": ACT, "rewards": 1, "next_obs": OBS}
-    batch = {name: normal(BATCH, size) for name, size in sizes.items()}
-    agent.update({**batch, "dones": (normal(BATCH, 1) > 1).to(batch["obs"].dtype)})
+    layers, sizes = {"policy_layer_sizes": (8,), "critic_layer_sizes": (9,)}, {"rewards": 1, "next_obs": OBS}
+    for settings in ({}, {"critic": "hl_gauss", "critic_atoms": ATOMS, "weight_decay": 0.1}):
+        agent = SACAgent(OBS, ACT, seed=seed, **layers, **settings)
+        batch = {name: normal(BATCH, size) for name, size in {"obs": OBS, "actions": ACT, **sizes}.items()}
+        agent.update({**batch, "dones": (normal(BATCH, 1) > 1).to(batch["obs"].dtype)})

@@ -7,6 +7,8 @@ the next row belongs to another episode. `next_values` are the values of the tru
 episode was truncated.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -92,6 +94,18 @@ def n_step_sums(rewards: Tensor, ended: Tensor, gamma: Tensor) -> tuple[Tensor, 
     # LaTeX: \Gamma = \gamma^n
     discount = gamma**used
     return total, discount, used
+
+
+def n_step_transition(batch: Mapping[str, Tensor], gamma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the n-step reward, and discount, `terminated` and observation of the state to bootstrap from.
+
+    `batch` has time first: `rewards`, `ended`, `terminated` [T, B], `next_obs` [T, B, O].  -> [B] thrice, [B, O]
+    """
+    rewards, discount, used = n_step_sums(batch["rewards"], batch["ended"], gamma)
+    last = used.long().unsqueeze(0) - 1
+    terminated = torch.take_along_dim(batch["terminated"], last, 0).squeeze(0)
+    next_obs = torch.take_along_dim(batch["next_obs"], last.unsqueeze(-1), 0).squeeze(0)
+    return rewards, discount, terminated, next_obs
 
 
 def bootstrapped(rewards: Tensor, discount: Tensor, next_values: Tensor, terminated: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.flat import FlatParameters
@@ -17,7 +17,7 @@ from minerva.compute.seeding import generator, restore_generator, seeded
 from minerva.compute.tree import Tree, copy_
 from minerva.config import LOOP, TENSOR, Config
 from minerva.data.fields import Field
-from minerva.data.normalizers import refreshed
+from minerva.data.normalizers import RunningNorm, refreshed, standardized
 from minerva.distributions import Distribution
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import uniform_actions
@@ -236,6 +236,10 @@ class Agent(ABC):
         return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)
 
 
+NORMALIZER_EPS = 1e-12
+"""Added to the observations' variance: so little that a change of units changes nothing."""
+SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
+"""Fields of a batch with one number per row."""
 PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
 """Internal names of the fields of a caller's batch, by their public names."""
 
@@ -251,6 +255,8 @@ class OffPolicyAgent(Agent):
 
     flats: dict[str, FlatParameters]
     """The parameters of each module, as one vector."""
+    normalizer: nn.Module
+    """Normaliser of observations, whose statistics are an entry of the state; the identity if there is none."""
     skipped: int = 0
     """Updates skipped because a value was not finite."""
 
@@ -269,9 +275,18 @@ class OffPolicyAgent(Agent):
         """Whether the rewards of a batch are to be scaled by the largest return."""
         return False
 
+    def make_normalizer(self, obs_dim: int, used: bool) -> nn.Module:
+        """Return a normaliser of observations; if it is not `used`, the identity."""
+        normalizer: nn.Module = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True) if used else nn.Identity()
+        return normalizer.to(self.device)
+
+    def normalized(self, state: Tree, obs: Tensor) -> Tensor:
+        """Return observations as the networks see them.  [..., O] -> [..., O]"""
+        return standardized(state["normalizer"], obs, NORMALIZER_EPS) if state["normalizer"] else obs
+
     def see(self, obs: Tensor) -> None:
         """Add new observations to the normaliser's statistics, if there is one.  [n, O]"""
-        if self.state.get("normalizer"):
+        if self.state["normalizer"]:
             copy_(self.state["normalizer"], refreshed(self.state["normalizer"], obs, self.ranks))
 
     def action_fields(self, action: Field) -> dict[str, Field]:
@@ -299,6 +314,20 @@ class OffPolicyAgent(Agent):
     def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
         """Return a batch from the replay, or a caller's, in the form that `updated` takes."""
 
+    def with_time_first(self, rows: Rows, steps: int | None) -> Rows:
+        """Return transitions as sequences of length 1, and of sequences [B, T, ...] the first `steps`: [T, B, ...].
+
+        `truncated`, if it is there, becomes `ended`.
+        """
+        rows = dict(rows)
+        truncated = rows.pop("truncated", rows["terminated"])
+        rows["ended"] = torch.maximum(rows["terminated"], truncated)
+        for name in SCALAR_FIELDS & set(rows):
+            rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
+        if rows["obs"].ndim == 2:
+            return {name: value.unsqueeze(0) for name, value in rows.items()}
+        return {name: value.transpose(0, 1)[:steps] for name, value in rows.items()}
+
     def renamed(self, batch: Mapping[str, Array | Tensor], needed: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         """Return fields of a caller's batch under internal names, as tensors; raise ConfigError if one is missing."""
         named = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
@@ -316,6 +345,8 @@ class OffPolicyAgent(Agent):
         self.state = state
         for name, flat in self.flats.items():
             flat.move(state[name])
+        if isinstance(self.normalizer, RunningNorm):
+            self.normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
         """Return everything that an exact continuation of training needs."""
@@ -331,9 +362,10 @@ class OffPolicyAgent(Agent):
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
-        """Load only policy and critics, with their targets, of a saved state: to act, or to start training from."""
+        """Load only networks and normaliser of a saved state: to act, or to start training from."""
         for name in self.POLICY_MODULES:
             getattr(self, name).load_state_dict(state[name])
+        copy_(self.state["normalizer"], state.get("normalizer", {}))
 
 
 def _action_size(actions: int | ActionSpec) -> int:

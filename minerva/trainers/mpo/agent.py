@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from minerva.compute.flat import FlatParameters
-from minerva.compute.tree import Tree, copy_, select
+from minerva.compute.tree import Tree, select
 from minerva.data.fields import Field
-from minerva.data.normalizers import RunningNorm, standardized
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.networks.bounds import Bound
 from minerva.networks.critics import Critic, Critics
@@ -29,11 +28,6 @@ __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "Smal
 logger = logging.getLogger("minerva")
 
 Batch = Mapping[str, Array | Tensor]
-
-SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
-"""Fields of a batch with one number per row."""
-NORMALIZER_EPS = 1e-12
-"""Added to the observations' variance: so little that a change of units changes nothing."""
 
 
 class MPOAgent(OffPolicyAgent):
@@ -77,9 +71,7 @@ class MPOAgent(OffPolicyAgent):
         self.policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), layers, gain).to(self.device)
         critics = [Critic(*critic_size, head.outputs, layers) for _ in range(config.critics)]
         self.q: Critic | Critics = (Critics(critics) if config.critics > 1 else critics[0]).to(self.device)
-        normalizer = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True)
-        self.normalizer: nn.Module = normalizer if config.normalize_observations else nn.Identity()
-        self.normalizer.to(self.device)
+        self.normalizer = self.make_normalizer(obs_dim, config.normalize_observations)
         self.policy_target, self.q_target = copy.deepcopy(self.policy), copy.deepcopy(self.q)
         self.duals = DualParameters(act_dim, config).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy)
@@ -208,14 +200,7 @@ class MPOAgent(OffPolicyAgent):
         if along_time:
             needed += ["actions_raw", "behaviour_logp"]
         rows = self.renamed(batch, needed, ["truncated"])
-        truncated = rows.pop("truncated", rows["terminated"])
-        rows["ended"] = torch.maximum(rows["terminated"], truncated)
-        for name in SCALAR_FIELDS & set(rows):
-            rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
-        if not sequences:
-            return {name: value.unsqueeze(0) for name, value in rows.items()}
-        used = None if along_time else self.config.n_step
-        return {name: value.transpose(0, 1)[:used] for name, value in rows.items()}
+        return self.with_time_first(rows, None if along_time else self.config.n_step)
 
     def draw_update(self, data: Rows) -> Rows:
         """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples."""
@@ -229,10 +214,6 @@ class MPOAgent(OffPolicyAgent):
         drawn = self.draw_actions((self.ranks.count * sum(sizes),))  # in one draw: one kernel launch fewer on a GPU
         parts = self.ranks.local_shard(drawn).split(sizes)
         return {"critic": parts[0].view(*critic, width), "actions": parts[1].view(*improved, width)}
-
-    def normalized(self, state: Tree, obs: Tensor) -> Tensor:
-        """Return observations as the networks see them.  [..., O] -> [..., O]"""
-        return standardized(state["normalizer"], obs, NORMALIZER_EPS) if state["normalizer"] else obs
 
     def _with_terminated(self, state: Tree, data: Rows) -> Tree:
         """Return the state with the terminated rows of the batch counted."""
@@ -270,17 +251,6 @@ class MPOAgent(OffPolicyAgent):
         counters = {name: zero.clone() for name in ("updates", "skipped", "terminated")}
         normalizer = dict(self.normalizer.named_buffers())
         return {**vectors, "moments": moments, "normalizer": normalizer, "counters": counters}
-
-    def move(self, state: Tree) -> None:
-        """Use these tensors, which hold equal values, as the agent's state from now on."""
-        super().move(state)
-        if isinstance(self.normalizer, RunningNorm):
-            self.normalizer.move(state["normalizer"])
-
-    def load_policy(self, state: Tree) -> None:
-        """Load only policy and critics, with their targets, and the normaliser of a saved state."""
-        super().load_policy(state)
-        copy_(self.state["normalizer"], state.get("normalizer", {}))
 
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""

@@ -16,7 +16,7 @@ from minerva.distributions import Gaussian
 from minerva.formulas.categorical import cross_entropy, expected_value, gaussian_histogram, projection
 from minerva.formulas.gaussian import mirrored
 from minerva.formulas.optimizers import decayed
-from minerva.formulas.returns import bootstrapped, n_step_sums, retrace, td_errors, trace_coefficients
+from minerva.formulas.returns import bootstrapped, n_step_transition, retrace, td_errors, trace_coefficients
 from minerva.networks.critics import Critic, Critics, FunctionalCritics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.mpo.config import MPOConfig
@@ -86,7 +86,7 @@ class PolicyEvaluation:
         if "behaviour_logp" in batch:
             samples = {"old": old, "actions": actions, "q": self.target_values(state, obs, actions)}
             return self.retrace_target(state, batch, noise["critic"], hyper), samples
-        rewards, discount, terminated, next_obs = self.n_step_transition(batch, hyper)
+        rewards, discount, terminated, next_obs = n_step_transition(batch, hyper["gamma"])
         _, next_actions = self.sampled(state, next_obs, noise["critic"])
         outputs, next_outputs = self.target_outputs(state["q_target"], (obs, actions), (next_obs, next_actions))
         samples = {"old": old, "actions": actions, "q": self.head.values(outputs, self.smaller(state))}
@@ -106,14 +106,6 @@ class PolicyEvaluation:
         """Return the target policy's parameters and actions.  [B, O], [N, B, D] -> [B, D] each, [N, B, D]"""
         old = self.policy.params(state["policy_target"], obs)
         return old, self.policy.distribution.sample(old, noise)
-
-    def n_step_transition(self, batch: Rows, hyper: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return n-step reward, and discount, `terminated` and observation of the state to bootstrap from."""
-        rewards, discount, used = n_step_sums(batch["rewards"], batch["ended"], hyper["gamma"])
-        last = used.long().unsqueeze(0) - 1
-        terminated = torch.take_along_dim(batch["terminated"], last, 0).squeeze(0)
-        next_obs = torch.take_along_dim(batch["next_obs"], last.unsqueeze(-1), 0).squeeze(0)
-        return rewards, discount, terminated, next_obs
 
     def retrace_target(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> Tensor:
         """Return Retrace's target for the first row of each sequence, encoded by the head."""

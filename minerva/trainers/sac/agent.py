@@ -14,7 +14,7 @@ from minerva.distributions import SquashedGaussian
 from minerva.loop.agent import Array, OffPolicyAgent, Rows
 from minerva.networks.bounds import Bound
 from minerva.networks.critics import Critic, Critics
-from minerva.networks.encoders import relu_layers
+from minerva.networks.encoders import relu_layers, residual_layers
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
 from minerva.trainers.sac.config import SACConfig
 from minerva.trainers.sac.evaluate import PolicyEvaluation
@@ -31,16 +31,18 @@ class SACAgent(OffPolicyAgent):
     ├── policy                  [P]
     ├── q, q_target             [Q]  both critics, online and target
     ├── log_temperature         []
-    └── moments
-        └── policy, q, log_temperature
+    ├── moments
+    │   └── policy, q, log_temperature
+    └── normalizer              mean, var, active [O], count []; empty without normalisation
     ```
-    `data` is a batch: `obs`, `next_obs` [B, O], `actions_executed` [B, D], `rewards`, `terminated` [B].
+    `data` is a batch with time first, T = 1 for transitions: `obs`, `next_obs` [T, B, O], `actions_executed` [T, B, D],
+    `rewards`, `terminated`, `ended` [T, B].
     """
 
     CONFIG = SACConfig
     VMAPPED_METHODS = ("acted", "updated")
     COMPILED_METHODS = ("acted",)
-    ACTING_STATE = ("policy",)
+    ACTING_STATE = ("policy", "normalizer")
     POLICY_MODULES = ("policy", "q", "q_target")
     COMPILE_WHOLE_UPDATE = True
     METRICS = METRICS
@@ -49,33 +51,50 @@ class SACAgent(OffPolicyAgent):
 
     def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
         config, bounds = self.config, (action_low, action_high)
-        self.policy = DiagonalGaussianPolicy(
-            obs_dim, act_dim, config.policy_layer_sizes, *bounds, make_layers=relu_layers
-        ).to(self.device)
-        sizes = (obs_dim, act_dim, config.critic_layer_sizes)
-        self.q = Critics(Critic(*sizes, *bounds, make_layers=relu_layers) for _ in range(2)).to(self.device)
+        layers = residual_layers if config.encoder == "residual" else relu_layers
+        policy_size, critic_size = (
+            (obs_dim, act_dim, size, *bounds) for size in (config.policy_layer_sizes, config.critic_layer_sizes)
+        )
+        self.policy = DiagonalGaussianPolicy(*policy_size, make_layers=layers).to(self.device)
+        atoms = torch.linspace(-config.critic_range, config.critic_range, config.critic_atoms, device=self.device)
+        outputs = 1 if config.critic == "scalar" else config.critic_atoms
+        self.q = Critics(Critic(*critic_size, outputs, layers) for _ in range(2)).to(self.device)
+        self.normalizer = self.make_normalizer(obs_dim, config.normalize_observations)
         self.q_target = copy.deepcopy(self.q)
         self.squashed = SquashedGaussian(self.policy.action_low, self.policy.action_high)
         self.policy_function = FunctionalPolicy(self.policy, self.squashed)
-        self.evaluated = PolicyEvaluation(self.policy_function, self.q, self.optimizer, self.ranks)
-        self.improved = PolicyImprovement(self.policy_function, self.evaluated.critics, self.optimizer, self.ranks)
+        options = (self.optimizer, self.ranks)
+        used_atoms = None if config.critic == "scalar" else atoms
+        self.evaluated = PolicyEvaluation(self.policy_function, self.q, used_atoms, config, *options)
+        self.improved = PolicyImprovement(self.policy_function, self.evaluated.values, *options)
         self.flats = {
             "policy": self.policy_function.flat,
             "q": self.evaluated.critics.flat,
             "q_target": FlatParameters(self.q_target),
         }
 
+    @property
+    def sequence_length(self) -> int:
+        """Number of rows that one target is computed from."""
+        return self.config.n_step
+
+    @property
+    def scales_rewards(self) -> bool:
+        """Whether the rewards of a batch are to be scaled."""
+        return self.config.scale_rewards
+
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
         """Return raw and executed actions."""
-        raw = self.distribution.sample(self.policy_function.params(state["policy"], obs), noise)
+        params = self.policy_function.params(state["policy"], self.normalized(state, obs))
+        raw = self.distribution.sample(params, noise)
         return {"actions_raw": raw, "actions_executed": self.distribution.executed(raw)}
 
     @torch.no_grad()
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Return the policy's actions within the bounds.  [..., O] -> [..., D]"""
-        params = self.policy_function.params(self.state["policy"], self._tensor(obs))
+        params = self.policy_function.params(self.state["policy"], self.normalizer(self._tensor(obs)))
         if deterministic:
             return self.distribution.executed(self.distribution.mode(params))
         return self.distribution.executed(self.distribution.sample(params, self.draw_actions(obs.shape[:-1])))
@@ -94,19 +113,19 @@ class SACAgent(OffPolicyAgent):
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after one update, and metrics."""
-        evaluated, critic_metrics = self.evaluated(state, data, noise["next_actions"], hyper)
-        improved, policy_metrics = self.improved(evaluated, data["obs"], noise["actions"], hyper)
+        seen = {**data, **{name: self.normalized(state, data[name]) for name in ("obs", "next_obs")}}
+        evaluated, critic_metrics = self.evaluated(state, seen, noise["next_actions"], hyper)
+        improved, policy_metrics = self.improved(evaluated, seen["obs"][0], noise["actions"], hyper)
         return improved, {**critic_metrics, **policy_metrics, "charts/learning_rate": hyper["policy_lr"]}
 
     def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
-        """Return a caller's or the replay's transitions under internal names."""
-        rows = self.renamed(batch, ("obs", "next_obs", "actions_executed", "rewards", "terminated"))
-        scalars = {name: rows[name].reshape(rows["obs"].shape[:1]) for name in ("rewards", "terminated")}
-        return {**rows, **scalars}
+        """Return a caller's or the replay's transitions (T = 1) or sequences under internal names, with time first."""
+        needed = ("obs", "next_obs", "actions_executed", "rewards", "terminated")
+        return self.with_time_first(self.renamed(batch, needed, ["truncated"]), self.config.n_step)
 
     def draw_update(self, data: Rows) -> Rows:
         """Draw the noise of one update: of the next states' actions, and of the states' own."""
-        size = data["rewards"].shape[0]
+        size = data["rewards"].shape[1]
         drawn = self.ranks.local_shard(self.draw_actions((2, self.ranks.count * size)), 1)
         return {"next_actions": drawn[0], "actions": drawn[1]}
 
@@ -123,4 +142,5 @@ class SACAgent(OffPolicyAgent):
         start = torch.full((), math.log(self.config.temperature_init), device=self.device)
         learned = {"policy": vectors["policy"], "q": vectors["q"], "log_temperature": start}
         moments = {name: self.optimizer.initial_moments(values) for name, values in learned.items()}
-        return {**vectors, "log_temperature": start, "moments": moments}
+        normalizer = dict(self.normalizer.named_buffers())
+        return {**vectors, "log_temperature": start, "moments": moments, "normalizer": normalizer}

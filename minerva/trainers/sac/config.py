@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from minerva.compute.optim import OptimizerConfig
-from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, POSITIVE, TENSOR, LayerSizes, Within
+from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
 from minerva.errors import ConfigError
 
 
@@ -13,10 +13,15 @@ class SACConfig(OptimizerConfig):
     """Every hyperparameter of SAC with its default."""
 
     # Networks
+    encoder: Literal["plain", "residual"] = "plain"
+    """Hidden layers: Linear and ReLU (the published networks), or residual blocks with a LayerNorm after each
+    Linear."""
     policy_layer_sizes: LayerSizes = (256, 256)
-    """Widths of the policy's hidden layers."""
+    """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
     critic_layer_sizes: LayerSizes = (256, 256)
-    """Widths of each critic's hidden layers."""
+    """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
+    normalize_observations: bool = False
+    """Shift and scale observations by the running mean and variance of those collected."""
 
     # Loop
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
@@ -31,10 +36,22 @@ class SACConfig(OptimizerConfig):
     """How actions are chosen until update_after."""
     updates_per_step: Annotated[float, POSITIVE, LOOP] = 1.0
     """Updates per environment step."""
+    scale_rewards: Annotated[bool, LOOP] = False
+    """Divide rewards by a third of the largest discounted return so far, so that values lie between -5 and 5."""
 
     # Critics
     gamma: Annotated[float, FRACTION, TENSOR] = 0.99
     """gamma: discount."""
+    n_step: Annotated[int, AT_LEAST_ONE] = 1
+    """n: rewards that are summed before the target bootstraps."""
+    critic: Literal["scalar", "hl_gauss"] = "scalar"
+    """Prediction: the mean return, or the mean as a histogram (HL-Gauss)."""
+    critic_atoms: Annotated[int, Within("[2, inf)")] = 101
+    """Atoms of the "hl_gauss" critics."""
+    critic_range: Annotated[float, POSITIVE] = 5.0
+    """The atoms span minus to plus this; 5 fits scale_rewards."""
+    weight_decay: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.0
+    """Share of the critics' weights, times their learning rate, that decays in each step (AdamW); biases do not."""
     tau: Annotated[float, FRACTION, TENSOR] = 0.005
     """tau: share of the critics that each update mixes into their targets."""
 
@@ -55,6 +72,20 @@ class SACConfig(OptimizerConfig):
     """Anneal the learning rates of policy and critics linearly to 0 over the run."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = float("inf")
     """Largest gradient norm of policy and critics; longer ones are clipped to it. inf: no clipping."""
+
+    def derived(self, actions: int) -> dict[str, str]:
+        """Return the rule for the entropy, and for the scales of rewards and observations."""
+        rules = {
+            "target_entropy": f"{-actions}, minus the number of actions",
+            "rewards": "in thirds of the largest discounted return so far",
+            "observations": "with zero mean and unit variance over all that were collected",
+        }
+        used = {
+            "target_entropy": self.target_entropy is None,
+            "rewards": self.scale_rewards,
+            "observations": self.normalize_observations,
+        }
+        return {name: rule for name, rule in rules.items() if used[name]}
 
     def check(self) -> None:
         """Raise ConfigError if replay_size is too small."""

@@ -1,5 +1,7 @@
 """Policy improvement: one gradient step of the policy up the critics' values, and one of the temperature."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -7,20 +9,19 @@ from minerva.compute.functional import descend
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
-from minerva.networks.critics import FunctionalCritics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.sac.losses import policy_loss, positive_temperature, temperature_loss
 
 Rows = dict[str, Tensor]
+Values = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(parameters of the critics, observations, actions) -> both critics' values [2, B]"""
 
 
 class PolicyImprovement:
     """`(state, obs, noise, hyper) -> (state, metrics)`."""
 
-    def __init__(
-        self, policy: FunctionalPolicy, critics: FunctionalCritics, optimizer: Optimizer, ranks: Ranks = SINGLE
-    ) -> None:
-        self.policy, self.critics = policy, critics
+    def __init__(self, policy: FunctionalPolicy, values: Values, optimizer: Optimizer, ranks: Ranks = SINGLE) -> None:
+        self.policy, self.values = policy, values
         self.optimizer, self.ranks = optimizer, ranks
 
     def __call__(self, state: Tree, obs: Tensor, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
@@ -58,7 +59,7 @@ class PolicyImprovement:
         params = self.policy.params(parameters, obs)
         raw = distribution.sample(params, noise)
         log_prob = distribution.log_prob(params, raw)
-        first, second = self.critics(q, obs, distribution.executed(raw)).squeeze(-1)
+        first, second = self.values(q, obs, distribution.executed(raw))
         loss = policy_loss(first, second, log_prob, temperature)
         std = torch.exp(params["log_std"])
         return loss, {"loss/policy": loss, "log_prob": log_prob, "pi/std_mean": std.mean()}
