@@ -79,7 +79,7 @@ BROKEN: list[tuple[Rule, str, str]] = [
     (algorithms_named_elsewhere, "runs.status", "message = f'KL {metrics}: {x:.2g} is kl/q_pi over its bound'"),
     (algorithms_named_elsewhere, "lab.analysis.health", "PANELS = {'Temperature': 'eta'}"),
     (algorithms_named_elsewhere, "lab.analysis.health", "bound = settings.get('target_kl')"),
-    (algorithms_named_elsewhere, "lab.analysis.comparison", "distributional = settings.get('critic') == 'categorical'"),
+    (algorithms_named_elsewhere, "lab.analysis.comparison", "along_sequences = settings.get('use_retrace')"),
     (algorithms_named_elsewhere, "cli.tune", 'def f():\n    """Lower epsilon_eta."""'),
     (algorithms_named_elsewhere, "lab.export.card", "TITLES = {1: 'V-MPO'}"),
     (algorithms_named_elsewhere, "cli.presets", "algo: Literal['all', 'vmpo']"),

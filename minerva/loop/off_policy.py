@@ -16,8 +16,9 @@ from minerva.data.fields import action_field, transition_fields
 from minerva.data.normalizers import ReturnScale
 from minerva.data.replay import Replay, ReplayWriter
 from minerva.errors import ConfigError
-from minerva.loop.agent import OffPolicyAgent, Rows
+from minerva.loop.agent import Rows
 from minerva.loop.collector import Collector, ReplayPlan
+from minerva.loop.off_policy_agent import OffPolicyAgent
 from minerva.loop.stacking import Stack, joined_state
 from minerva.loop.trainer import Trainer, assign_episodes, take_episodes
 from minerva.runs.run_group import RunGroup

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from minerva.lab.analysis.health import panels
-from minerva.loop.agent import OffPolicyAgent
+from minerva.loop.off_policy_agent import OffPolicyAgent
 from minerva.loop.stacking import Stack
 from minerva.metrics import Metric
 from minerva.trainers.registry import ALGORITHMS, config_class, metrics_of, trainer_class

@@ -12,7 +12,8 @@ from torch import Tensor
 from minerva.compute.flat import FlatParameters
 from minerva.compute.tree import Tree, select
 from minerva.data.fields import Field
-from minerva.loop.agent import Array, OffPolicyAgent, Rows
+from minerva.loop.agent import Array, Rows
+from minerva.loop.off_policy_agent import OffPolicyAgent
 from minerva.networks.bounds import Bound
 from minerva.networks.critics import Critic, Critics
 from minerva.networks.encoders import LayerNormMLP, SmallInitLinear, layer_norm_layers, residual_layers

@@ -11,7 +11,8 @@ from torch import Tensor
 from minerva.compute.flat import FlatParameters
 from minerva.compute.tree import Tree
 from minerva.distributions import SquashedGaussian
-from minerva.loop.agent import Array, OffPolicyAgent, Rows
+from minerva.loop.agent import Array, Rows
+from minerva.loop.off_policy_agent import OffPolicyAgent
 from minerva.networks.bounds import Bound
 from minerva.networks.critics import Critic, Critics
 from minerva.networks.encoders import relu_layers, residual_layers

@@ -1,0 +1,148 @@
+"""Base of the agents that learn from batches of a replay."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from minerva.compute.flat import FlatParameters
+from minerva.compute.seeding import restore_generator
+from minerva.compute.tree import Tree, copy_
+from minerva.data.fields import Field
+from minerva.data.normalizers import RunningNorm, refreshed, standardized
+from minerva.errors import ConfigError
+from minerva.formulas.gaussian import uniform_actions
+from minerva.loop.agent import Agent, Array, Rows
+
+NORMALIZER_EPS = 1e-12
+"""Added to the observations' variance: so little that a change of units changes nothing."""
+SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
+"""Fields of a batch with one number per row."""
+PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
+"""Internal names of the fields of a caller's batch, by their public names."""
+
+
+class OffPolicyAgent(Agent):
+    """An agent that learns from batches of a replay. Its networks are attributes that share their tensors with `state`.
+
+    Each name in `flats` is that of a module and of the entry of the state that holds its parameters as one vector.
+    """
+
+    POLICY_MODULES: ClassVar[tuple[str, ...]]
+    """The names in `flats` that `load_policy` loads."""
+
+    flats: dict[str, FlatParameters]
+    """The parameters of each module, as one vector."""
+    normalizer: nn.Module
+    """Normaliser of observations, whose statistics are an entry of the state; the identity if there is none."""
+    skipped: int = 0
+    """Updates skipped because a value was not finite."""
+
+    @property
+    def sequence_length(self) -> int:
+        """Length of the replay sequences in a batch; 1: single transitions."""
+        return 1
+
+    @property
+    def batches(self) -> int:
+        """Batches that one update learns from."""
+        return 1
+
+    @property
+    def scales_rewards(self) -> bool:
+        """Whether the rewards of a batch are to be scaled by the largest return."""
+        return False
+
+    def make_normalizer(self, obs_dim: int, used: bool) -> nn.Module:
+        """Return a normaliser of observations; if it is not `used`, the identity."""
+        normalizer: nn.Module = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True) if used else nn.Identity()
+        return normalizer.to(self.device)
+
+    def normalized(self, state: Tree, obs: Tensor) -> Tensor:
+        """Return observations as the networks see them.  [..., O] -> [..., O]"""
+        return standardized(state["normalizer"], obs, NORMALIZER_EPS) if state["normalizer"] else obs
+
+    def see(self, obs: Tensor) -> None:
+        """Add new observations to the normaliser's statistics, if there is one.  [n, O]"""
+        if self.state["normalizer"]:
+            copy_(self.state["normalizer"], refreshed(self.state["normalizer"], obs, self.ranks))
+
+    def action_fields(self, action: Field) -> dict[str, Field]:
+        """Return the outputs of `acted` that the replay stores beside `actions_executed`; `action` is their field."""
+        return {}
+
+    @abstractmethod
+    def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
+        """Draw uniform actions for a batch of this shape; the keys are those of `acted`."""
+
+    def uniform_actions(self, low: Tensor, high: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Draw actions uniformly between their bounds.  [D], [D] -> [*shape, D]"""
+        unit = torch.rand((*shape, low.shape[0]), generator=self.generator, device=self.device, dtype=low.dtype)
+        return uniform_actions(unit, low, high)
+
+    # --- learning -------------------------------------------------------------------------------------------
+
+    def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
+        """Learn from a prepared batch and return the metrics; an empty dict if the update was skipped."""
+        for flat in self.flats.values():
+            flat.adopt()
+        return super().learn(data, remaining, noise)
+
+    @abstractmethod
+    def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
+        """Return a batch from the replay, or a caller's, in the form that `updated` takes."""
+
+    def with_time_first(self, rows: Rows, steps: int | None) -> Rows:
+        """Return transitions as sequences of length 1, and of sequences [B, T, ...] the first `steps`: [T, B, ...].
+
+        `truncated`, if it is there, becomes `ended`.
+        """
+        rows = dict(rows)
+        truncated = rows.pop("truncated", rows["terminated"])
+        rows["ended"] = torch.maximum(rows["terminated"], truncated)
+        for name in SCALAR_FIELDS & set(rows):
+            rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
+        if rows["obs"].ndim == 2:
+            return {name: value.unsqueeze(0) for name, value in rows.items()}
+        return {name: value.transpose(0, 1)[:steps] for name, value in rows.items()}
+
+    def renamed(self, batch: Mapping[str, Array | Tensor], needed: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+        """Return fields of a caller's batch under internal names, as tensors; raise ConfigError if one is missing."""
+        named = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
+        public = {inner: name for name, inner in PUBLIC_NAMES.items() if name != "actions"}
+        missing = sorted(public.get(name, name) for name in needed if name not in named)
+        if missing:
+            held = ", ".join(sorted(public.get(name, name) for name in named))
+            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {held}.")
+        return {name: self._tensor(named[name]) for name in (*needed, *optional) if name in named}
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    def move(self, state: Tree) -> None:
+        """Use these tensors, which hold equal values, as the agent's state from now on."""
+        self.state = state
+        for name, flat in self.flats.items():
+            flat.move(state[name])
+        if isinstance(self.normalizer, RunningNorm):
+            self.normalizer.move(state["normalizer"])
+
+    def state_dict(self) -> Tree:
+        """Return everything that an exact continuation of training needs."""
+        modules = {name: dict(getattr(self, name).state_dict()) for name in self.flats}
+        owned = {name: part for name, part in self.state.items() if name not in self.flats}
+        return {**modules, **owned, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Load a state that `state_dict` returned."""
+        for name in self.flats:
+            getattr(self, name).load_state_dict(state[name])
+        copy_(self.state, {name: state[name] for name in self.state if name not in self.flats})
+        restore_generator(self.generator, state["generator"])
+
+    def load_policy(self, state: Tree) -> None:
+        """Load only networks and normaliser of a saved state: to act, or to start training from."""
+        for name in self.POLICY_MODULES:
+            getattr(self, name).load_state_dict(state[name])
+        copy_(self.state["normalizer"], state.get("normalizer", {}))
