@@ -10,6 +10,7 @@ from minerva.config import TENSOR, Config
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import EngineName, engine_like, make_engine
 from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.saved import made_again
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.loop.collector import Collector
@@ -161,17 +162,20 @@ def evaluate(
     env: EnvLike | None = None,
     seed: int | None = None,
     engine: EngineName | None = None,
+    trust_env: bool = False,
 ) -> Evaluation:
-    """Evaluate the policy of a run or checkpoint. Give `env` if the environment is not registered under an id.
+    """Evaluate the policy of a run or checkpoint, on the task it was trained on or on `env`.
 
-    The default engine is the one it was trained with, or gymnasium if that one is unavailable.
+    Give `env` if it was trained on an environment that its id and arguments do not describe: a function, or an object
+    in wrappers. `trust_env` allows an id of the form `module:Id`, saved with the policy, to import its module. The
+    default engine is the one it was trained with, or gymnasium if that one is unavailable.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
     if seed is not None and seed < 0:
         raise ConfigError(f"seed is {seed}: it must be 0 or more.")
     policy = load_policy(path, which)
-    env = env or policy.about["env"]
+    env = made_again(policy.about, env, trust_env)
     if engine is None:
         engine, reason = engine_like(policy.about["engine"], env)
         if reason:

@@ -7,6 +7,7 @@ message, the documentation and the code that looks up a role all read them there
 import dataclasses
 import difflib
 import functools
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -51,6 +52,12 @@ DIVIDED = Role("divided")
 """The field is split evenly across data-parallel ranks: a config holds the value of all ranks together."""
 
 LayerSizes = tuple[int, ...]
+
+CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+LARGEST_NUMBER = 1e300
+MOST_SEEDS = 10_000
+MOST_LAYERS = 100
+"""Hidden layers of a network; each takes milliseconds to make, and a file could list many thousands."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -125,6 +132,21 @@ class Config:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+def check_plain(value: Any) -> None:
+    """Raise ValueError if nested values from a file are none that Minerva writes.
+
+    These are keys that are no text, control characters other than tabs and line ends, and numbers beyond any float.
+    """
+    if isinstance(value, str) and (found := CONTROL_CHARACTER.search(value)):
+        raise ValueError(f"it contains the control character {found[0]!a}")
+    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+        raise ValueError("it contains a number of hundreds of digits")
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise ValueError("it contains a key that is no text")
+    for part in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
+        check_plain(part)
+
+
 def checked(name: str, value: Any, annotation: Any) -> Any:
     """Return `value` in the type of `annotation`; raise ConfigError if it has another type or is out of range.
 
@@ -158,17 +180,26 @@ def _plain(name: str, value: Any, wanted: type) -> Any:
     if wanted is int and isinstance(value, int) and not isinstance(value, bool):
         return value
     if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        return _as_float(name, value)
     if wanted is str and isinstance(value, str):
         return value
     words = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
     raise ConfigError(f"{name} is {value!r}: it must be {words[wanted]}.")
 
 
+def _as_float(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        raise ConfigError(f"{name} is larger than any floating-point number: give a smaller one.") from None
+
+
 def _layer_sizes(name: str, value: Any) -> LayerSizes:
     whole = isinstance(value, (list, tuple)) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
     if not whole or not value or min(value) < 1:
         raise ConfigError(f"{name} is {value!r}: it must list at least one positive layer width, for example 64 64.")
+    if len(value) > MOST_LAYERS:
+        raise ConfigError(f"{name} lists {len(value)} layers: at most {MOST_LAYERS} are possible.")
     return tuple(value)
 
 
@@ -177,11 +208,13 @@ def parse_seeds(text: str) -> list[int]:
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
-            seeds = list(range(first, last))
+            seeds = list(range(first, min(last, first + MOST_SEEDS + 1)))
         else:
             seeds = [int(part) for part in text.split(",")]
     except ValueError:
         seeds = []
     if not seeds or min(seeds) < 0:
-        raise ConfigError(f"seeds is {text}: write 0:8 for seeds 0 to 7, or list them as 0,1,5.")
+        raise ConfigError(f"seeds is {text[:40]}: write 0:8 for seeds 0 to 7, or list them as 0,1,5.")
+    if len(seeds) > MOST_SEEDS:
+        raise ConfigError(f"seeds is {text[:40]}: at most {MOST_SEEDS:,} are possible.")
     return seeds

@@ -1,8 +1,21 @@
 """Errors that a user can fix. Each message says what is wrong and how to fix it."""
 
+import signal
+
+
+def printable(text: str) -> str:
+    """Return text that a terminal shows as it is: escape sequences of a file's contents or name are spelled out."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
 
 class MinervaError(Exception):
     """Base of all errors that are caused by the input rather than by Minerva."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ConfigError(MinervaError, ValueError):
@@ -23,6 +36,17 @@ class RunError(MinervaError, RuntimeError):
 
 class TrainingError(MinervaError, RuntimeError):
     """Training that started and cannot continue: a non-finite loss, a full disk."""
+
+
+class TerminatedError(SystemExit):
+    """SIGTERM, as KeyboardInterrupt is SIGINT: raised once the checkpoint is written, and not an `Exception` either.
+
+    A script that does not catch it ends with the signal's exit status.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.code = 128 + signal.SIGTERM
 
 
 class EnvStepError(EnvError, TrainingError):

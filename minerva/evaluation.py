@@ -23,6 +23,21 @@ Interrupted = Callable[[], bool]
 FIRST_SEED = 10_000
 AT_ONCE = 20
 LONGEST_EPISODE = 20_000
+SHARE = 10
+"""Part of a run's steps that its evaluations may take in an environment without a time limit: a tenth."""
+USUAL_LENGTHS = 100, 1_000
+"""Steps between which evaluation episodes may take a larger share: an episode is not cut before a tenth of the run."""
+
+
+def longest_episode(total_steps: int, eval_every: int, episodes: int) -> int:
+    """Return the steps after which a run cuts evaluation episodes of environments without a time limit.
+
+    All evaluations together (at the start, of a random policy, every `eval_every` steps) take a `SHARE` of the steps.
+    """
+    evaluations = total_steps // eval_every + 2
+    least, most = USUAL_LENGTHS
+    usual = min(max(total_steps // SHARE, least), most)
+    return max(total_steps // SHARE // (evaluations * episodes), usual)
 
 
 class EvaluationInterruptedError(Exception):
@@ -59,9 +74,14 @@ class Evaluator:
     Episode i starts from seed `seed + 10_000 + i`. Training shares neither environments nor random generators with it.
     """
 
-    def __init__(self, env: EnvLike, episodes: int, seed: int, engine: EngineName = "auto") -> None:
+    def __init__(
+        self, env: EnvLike, episodes: int, seed: int, engine: EngineName = "auto", longest: int | None = None
+    ) -> None:
+        """Make the environments. Without a time limit of theirs, episodes are cut after `longest` steps."""
         self.seeds = [seed + FIRST_SEED + i for i in range(episodes)]
         self.envs: Engine = make_engine(env, min(episodes, AT_ONCE), engine)
+        self._longest = None if self.envs.time_limited else longest
+        self._warned = False
 
     def __call__(self, act: Act, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate `act`; raise EvaluationInterruptedError when interrupted."""
@@ -89,7 +109,7 @@ class Evaluator:
         unused = seeds[-1:] * (self.envs.num_envs - n)
         self.envs.reset(seeds + unused)
         finished: dict[int, tuple[float, int]] = {}
-        for _ in range(LONGEST_EPISODE):
+        for _ in range(self._limit):
             if interrupted():
                 raise EvaluationInterruptedError
             self.envs.step(act(self.envs.obs))
@@ -98,7 +118,21 @@ class Evaluator:
             if all(i in finished for i in range(n)):
                 break
         else:
-            logger.warning("%s: an evaluation episode was cut after %d steps", self.envs.env_name, LONGEST_EPISODE)
+            self._warn(n - sum(i in finished for i in range(n)), n)
             for i, under_way in enumerate(self.envs.under_way()):
                 finished.setdefault(i, under_way)
         return Evaluation([finished[i][0] for i in range(n)], [finished[i][1] for i in range(n)])
+
+    @property
+    def _limit(self) -> int:
+        return LONGEST_EPISODE if self._longest is None else min(self._longest, LONGEST_EPISODE)
+
+    def _warn(self, cut: int, episodes: int) -> None:
+        """Say once how many episodes were cut, and what to do."""
+        if not self._warned:
+            logger.warning(
+                "%s: %d of %d evaluation episodes were cut after %d steps: give the environment a time limit, with "
+                "max_episode_steps of gymnasium.make or gymnasium.register.",
+                *(self.envs.env_name, cut, episodes, self._limit),
+            )
+        self._warned = True

@@ -1,13 +1,13 @@
 """Load and use a trained policy. It needs only the checkpoint: no simulator, no environment."""
 
-import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from minerva.errors import CheckpointError, MinervaError
+from minerva.compute.tree import Tree
+from minerva.errors import CheckpointError, EnvStepError, MinervaError
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.spec import ActionSpec, ObservationSpec
@@ -30,15 +30,19 @@ class Policy:
         return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
 
     def act(self, observation: Array, deterministic: bool = True) -> Array:
-        """Return the action for one observation [O], or the actions for a batch [B, O]."""
-        observation = np.asarray(observation, np.float32)
+        """Return the action for one observation [O], or the actions for a batch [B, O], within the bounds."""
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
+            observation = np.asarray(observation, np.float32)
         if observation.shape[-1:] != self.observation.shape:
             raise CheckpointError(
                 f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "
                 f"observations have {self.observation.size} numbers."
             )
+        if not np.isfinite(observation).all():
+            first = observation[~np.isfinite(observation)][0]
+            raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
         actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        return self.action.to_environment(actions).astype(np.float32)
+        return self.action.to_float32(self.action.to_environment(actions))
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
@@ -46,24 +50,45 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
     file = find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
     try:
-        _check_network_size(about, file.stat().st_size)
         made = agent_class(about["algo"])
         # a setting that did not exist yet has the value that stands for its absence
         config = config_class(about["algo"]).from_dict({**made.BY_HAND, **about["hyperparameters"]})
-        sizes = ObservationSpec.from_dict(about["observation"]).size, ActionSpec.from_dict(about["action"]).size
-        agent = made.from_config(*sizes, config, device=device)
-        agent.load_policy(state["trainer"]["agent"])
+        _check_facts(about)
+        observation, action = ObservationSpec.from_dict(about["observation"]), ActionSpec.from_dict(about["action"])
+        weights = state["trainer"]["agent"]
+        _check_shapes(made, (observation, action, config), weights)
+        agent = made.from_config(observation, action, config, device=device)
+        agent.load_policy(weights)
         return Policy(agent, about)
-    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, MinervaError):
             raise
-        raise CheckpointError(f"{file} does not fit its own config: {str(error).splitlines()[0]}") from None
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"{file} does not fit its own config: {reason or type(error).__name__}") from None
 
 
-def _check_network_size(about: dict[str, Any], size: int) -> None:
-    """Raise ValueError, before networks are allocated, if they are too large for a file of `size` bytes."""
-    for name, layers in about["hyperparameters"].items():
-        if name.endswith("layer_sizes"):
-            widths = [*about["observation"]["shape"], *layers, len(about["action"]["low"])]
-            if not all(type(width) is int for width in widths) or max(map(math.prod, pairwise(widths))) > size:
-                raise ValueError(f"{name} is {layers}, more than the file can hold")
+def _check_facts(about: dict[str, Any]) -> None:
+    """Raise ValueError if what is shown of a policy, or counted with, is of another type."""
+    for name in ("env", "engine", "device"):
+        if type(about[name]) is not str:
+            raise ValueError(f"{name} is not text")
+    for name in ("seed", "step", "total_steps"):
+        if type(about[name]) is not int or about[name] < 0:
+            raise ValueError(f"{name} is not a whole number from 0 up")
+    if not isinstance(about["versions"], dict):
+        raise ValueError("versions is not a table")
+
+
+def _check_shapes(made: Any, sizes: tuple[ObservationSpec, ActionSpec, Any], weights: Tree) -> None:
+    """Raise an error unless the networks of these sizes have the shapes of the file's tensors, at no cost of memory.
+
+    An agent on the device "meta" has shapes alone, and refuses tensors of other shapes as any agent does.
+    """
+    with torch.device("meta"):
+        made.from_config(*sizes, device="meta").load_policy(_on_meta(weights))
+
+
+def _on_meta(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _on_meta(inner) for name, inner in part.items()}
+    return part.to("meta") if isinstance(part, torch.Tensor) else part

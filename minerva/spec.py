@@ -7,13 +7,16 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from minerva.errors import TrainingError
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that networks, rollouts and replays hold: they are float32."""
 
 ActionKind = Literal["continuous", "discrete", "multi_discrete"]
 
@@ -41,8 +44,11 @@ class ObservationSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the spec that `to_dict` described."""
-        return cls(tuple(int(n) for n in values["shape"]), str(values["dtype"]))
+        """Return the spec that `to_dict` described; raise ValueError if these values describe none."""
+        shape, dtype = tuple(values["shape"]), values["dtype"]
+        if not shape or not all(type(n) is int and n > 0 for n in shape) or type(dtype) is not str:
+            raise ValueError("the observation's shape is not a list of positive whole numbers")
+        return cls(shape, dtype)
 
 
 @dataclass(frozen=True)
@@ -96,12 +102,31 @@ class ActionSpec:
         # clipped last, because rounding can carry even an action of ±1 past its bound; np.clip takes twice as long
         return np.minimum(np.maximum(scaled, low), high)
 
+    def to_float32(self, actions: Array) -> Array:
+        """Return actions in the environment's units as float32, still within the bounds.  [..., D] -> [..., D]
+
+        Where no float32 number lies between the bounds of a dimension, the actions stay float64.
+        """
+        low, high = (bound.astype(np.float32) for bound in self.bounds)
+        low = np.where(low < self.bounds[0], np.nextafter(low, np.float32(np.inf)), low)
+        high = np.where(high > self.bounds[1], np.nextafter(high, np.float32(-np.inf)), high)
+        if not np.all(low <= high):
+            return actions
+        return np.minimum(np.maximum(actions.astype(np.float32), low), high)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
         return {"kind": self.kind, "low": list(self.low), "high": list(self.high), "counts": list(self.counts)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the spec that `to_dict` described."""
+        """Return the spec that `to_dict` described; raise ValueError if these values describe none."""
         low, high, counts = (tuple(values[name]) for name in ("low", "high", "counts"))
-        return cls(values["kind"], low, high, counts)
+        spec = cls(values["kind"], low, high, counts)
+        if spec.kind not in get_args(ActionKind) or not spec.size or not all(type(n) is int and n > 0 for n in counts):
+            raise ValueError("the action's kind or its dimensions are unknown")
+        if not all(type(bound) in (int, float) for bound in low + high):
+            raise ValueError("an action's bound is not a number")
+        if len(low) != len(high) or not (np.isfinite(spec.bounds).all() and (spec.bounds[0] < spec.bounds[1]).all()):
+            raise ValueError("the action's bounds are not pairs of finite numbers, the lower one first")
+        return spec

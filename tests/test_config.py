@@ -184,3 +184,16 @@ def test_no_number_is_without_a_range_or_a_reason(config: type[Config]) -> None:
     free = {name for name, hint in config.annotations().items() if hint in (int, float, float | None, int | None)}
     # logarithms and unconstrained parameters: any finite number means something
     assert free <= {"initial_log_std", "temperature_init", "init_log_alpha_mean", "init_log_alpha_stddev"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"policy_lr": 10**400}, "policy_lr is larger than any floating-point number"),
+        ({"policy_layer_sizes": [1] * 101}, "policy_layer_sizes lists 101 layers: at most 100"),
+    ],
+    ids=["400 digits", "layers"],
+)
+def test_a_value_beyond_all_measure_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config_class("ppo")(**change)

@@ -5,10 +5,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.utils.seeding import np_random
+from gymnasium.wrappers import TimeLimit, TransformReward
 from probe_envs import Counter, Ending, Endless, Listener, Lottery, Makes
 from tiny_runs import same
 
@@ -98,7 +100,58 @@ def test_an_endless_episode_is_cut_with_a_warning(
     with caplog.at_level(logging.WARNING, "minerva"):
         result = evaluate(still)
     assert result == Evaluation([50.0, 7.0, 50.0], [50, 7, 50])
-    assert [record.message for record in caplog.records] == ["Makes: an evaluation episode was cut after 50 steps"]
+    assert evaluate(still) == result
+    (message,) = [record.message for record in caplog.records]  # once, however often it evaluates
+    assert message.startswith("Makes: 2 of 3 evaluation episodes were cut after 50 steps")
+    assert "max_episode_steps" in message
+
+
+# --- what evaluation may cost -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total_steps", [64, 1_500, 40_000, 10**6, 10**7, 10**9])
+def test_without_a_time_limit_all_evaluations_take_a_tenth_of_the_run_or_an_episode_a_tenth(total_steps: int) -> None:
+    eval_every, episodes = max(total_steps // 20, 1), 15
+    longest = evaluation.longest_episode(total_steps, eval_every, episodes)
+    all_steps = longest * episodes * (total_steps // eval_every + 2)
+    assert all_steps <= total_steps / 10 or longest <= max(100, min(total_steps / 10, 1000))
+    assert longest >= 100
+    if total_steps >= 10_000:
+        assert longest >= 1000  # the usual length of a task is never cut in a run of a usual length
+
+
+def test_a_run_on_an_endless_environment_is_cut_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Makes(lambda number: Endless())
+    trainer = PPOTrainer(made, engine="gymnasium", **TINY)
+    result = trainer.train(1280, tmp_path, eval_every=128, eval_episodes=2, quiet=True)
+    assert result.finished
+    assert result.after == 128.0  # Endless pays 1 a step
+    assert [record.message.split(": give")[0] for record in caplog.records if "cut" in record.message] == [
+        "Makes: 2 of 2 evaluation episodes were cut after 128 steps"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "limited"),
+    [
+        ("Pendulum-v1", True),
+        ("dm_control/cartpole/swingup", True),
+        (lambda: TimeLimit(Endless(), 300), True),
+        (lambda: TransformReward(TimeLimit(Endless(), 300), lambda reward: reward), True),
+        (Endless, False),
+        (lambda: gym.make("Pendulum-v1").unwrapped, False),
+    ],
+)
+@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+def test_a_time_limit_is_found_wherever_it_is(env: Any, limited: bool, engine: Any) -> None:
+    evaluate = Evaluator(env, 1, 0, engine, longest=5)
+    action = torch.zeros((1, evaluate.envs.action.size))
+    assert evaluate.envs.time_limited == limited
+    if env is Endless or engine == "gymnasium":
+        assert (evaluate(lambda obs: action).lengths == [5]) == (not limited)
+    evaluate.close()
 
 
 # --- what is told of them ---------------------------------------------------------------------------------------

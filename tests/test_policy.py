@@ -1,26 +1,32 @@
 """A trained policy outside of training: the checkpoint alone, no simulator, actions in the environment's units."""
 
 import json
+import math
+import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from probe_envs import Listener, Makes
 from tiny_runs import PPO, FinishedRun
 
 import minerva
 from minerva.envs.engines.registry import make_engine
-from minerva.errors import CheckpointError, MinervaError, RunError
+from minerva.errors import CheckpointError, EnvStepError, MinervaError, RunError
 from minerva.policy import Policy, load_policy
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from minerva.spec import ActionSpec
+from minerva.spec import LARGEST, ActionSpec
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 EPS = np.finfo(np.float32).eps
+OLD = Path(__file__).parent / "vectors" / "format_2"
 OBSERVATIONS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32) * 3
 
 WITHOUT_SIMULATORS = """
@@ -108,6 +114,36 @@ def test_an_observation_of_another_shape_is_refused(shape: tuple[int, ...], poli
         policy.act(np.zeros(shape))
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39, None])
+def test_an_observation_that_is_not_finite_is_named_as_the_cause(bad: Any, policy: Policy) -> None:
+    batch: Any = [[0.1, 0.2, 0.3], [0.1, bad, 0.3]]
+    for observation in (batch[1], batch):
+        with pytest.raises(EnvStepError, match=r"The observation holds (nan|-?inf): fix the environment"):
+            policy.act(observation)
+
+
+BOUNDS = st.floats(-LARGEST, LARGEST)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(BOUNDS, BOUNDS, st.floats(-1, 1))
+@example(0.1, 0.3, 1.0)  # float32 rounds both outwards
+@example(1.0, 1.0 + 2**-40, 0.0)  # the lower bound alone is a float32 number
+@example(0.1, 0.1 + 2**-50, 0.5)  # no float32 number lies between them
+def test_no_rounding_to_float32_carries_an_action_out_of_its_bounds(one: float, other: float, action: float) -> None:
+    low, high = min(one, other), max(one, other)
+    assume(low < high)
+    spec = ActionSpec.continuous([low], [high])
+    exact = spec.to_environment(np.array([action]))
+    rounded = spec.to_float32(exact)
+    assert low <= float(rounded[0]) <= high
+    if rounded.dtype == np.float32:
+        spacing = max(float(np.spacing(np.abs(np.float32(exact[0])))), float(np.spacing(np.abs(rounded[0]))))
+        assert abs(float(rounded[0]) - exact[0]) <= spacing
+    else:
+        assert high - low < np.spacing(np.float32(max(abs(low), abs(high))))
+
+
 def test_sampled_actions_vary_and_stay_within_the_bounds(policy: Policy) -> None:
     actions = np.concatenate([policy.act(OBSERVATIONS, deterministic=False) for _ in range(50)])
     assert actions.std() > 0.5
@@ -141,6 +177,104 @@ def test_a_checkpoint_whose_networks_contradict_its_config_is_refused(
     save_checkpoint(tmp_path / "a.pt", Checkpoint(about, state))
     with pytest.raises(CheckpointError, match=r"a\.pt does not fit its own config"):
         load_policy(tmp_path / "a.pt")
+
+
+def peak_memory() -> int:
+    """Bytes of memory that this process has ever had at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def changed_checkpoint(source: Path, target: Path, about: dict[str, Any], **hyperparameters: Any) -> Path:
+    """Write a checkpoint with another description and the same tensors."""
+    kept, state = load_checkpoint(source)
+    settings = {**kept["hyperparameters"], **hyperparameters}
+    save_checkpoint(target, Checkpoint({**kept, "hyperparameters": settings, **about}, state))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("algo", "about", "hyperparameters"),
+    [
+        ("ppo", {"observation": {"shape": [20_000_000], "dtype": "float32"}}, {}),
+        ("ppo", {"observation": {"shape": [20_000_000], "dtype": "float32"}, "hyperparameters": {}}, {}),
+        ("ppo", {"action": ActionSpec.continuous([-1.0] * 200_000, [1.0] * 200_000).to_dict()}, {}),
+        ("ppo", {}, {"policy_layer_sizes": [1] * 30_000}),
+        ("ppo", {}, {"critic_layer_sizes": [1_000_000, 1_000_000]}),
+        ("mpo", {}, {"critic": "categorical", "critic_atoms": 1_000_000_000, "critics": 1}),
+        ("mpo", {}, {"critic": "hl_gauss", "critic_atoms": 1_000_000_000}),
+    ],
+    ids=["observation", "no settings", "action", "layers", "width", "atoms", "bins"],
+)
+def test_sizes_that_the_tensors_contradict_are_refused_before_memory_is_taken(
+    algo: str, about: dict[str, Any], hyperparameters: dict[str, Any], tmp_path: Path
+) -> None:
+    file = changed_checkpoint(OLD / f"{algo}.pt", tmp_path / "a.pt", about, **hyperparameters)
+    before, start = peak_memory(), time.process_time()
+    with pytest.raises(MinervaError, match=r"a\.pt does not fit its own config|at most 100 are possible"):
+        load_policy(file)
+    assert peak_memory() - before < 300_000_000
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ([math.nan], [1.0]),
+        ([-1.0], [math.nan]),
+        ([-math.inf], [1.0]),
+        ([-1.0], [math.inf]),
+        ([1.0], [-1.0]),
+        ([1.0], [1.0]),
+        ([-1.0], [1.0, 1.0]),
+        ([-1.0, -1.0], [1.0, 1.0]),
+        ([], []),
+        (["-1"], ["1"]),
+        ([None], [1.0]),
+        ([False], [True]),
+        ([-(10**400)], [1.0]),
+        (-1.0, 1.0),
+    ],
+    ids=str,
+)
+def test_bounds_that_no_action_has_are_refused(low: Any, high: Any, finished_run: FinishedRun, tmp_path: Path) -> None:
+    action = {"kind": "continuous", "low": low, "high": high, "counts": []}
+    best = finished_run.folder / "checkpoints" / "ppo_best.pt"
+    with pytest.raises(CheckpointError, match=r"a\.pt does not fit its own config"):
+        load_policy(changed_checkpoint(best, tmp_path / "a.pt", {"action": action}))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"env": 3},
+        {"env": ["Pendulum-v1"]},
+        {"seed": "0"},
+        {"seed": -1},
+        {"step": None},
+        {"total_steps": "1"},
+        {"engine": None},
+        {"versions": []},
+        {"env": "\x1b[2J"},
+        {"step": 1.5},
+        {"algo": ["ppo"]},
+        {"hyperparameters": None},
+        {"hyperparameters": []},
+        {"observation": {"shape": [math.inf], "dtype": "float32"}},
+        {"observation": {"shape": [], "dtype": "float32"}},
+        {"observation": {"shape": [-1, -3], "dtype": "float32"}},
+        {"observation": {"shape": [10**400], "dtype": "float32"}},
+        {"observation": 3},
+        {"action": {"kind": "other", "low": [-2.0], "high": [2.0], "counts": []}},
+        {"action": {"kind": "discrete", "low": [], "high": [], "counts": [2]}},
+    ],
+    ids=str,
+)
+def test_a_description_that_is_none_is_refused_as_wrong_input(
+    about: dict[str, Any], finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    best = finished_run.folder / "checkpoints" / "ppo_best.pt"
+    with pytest.raises(MinervaError):
+        load_policy(changed_checkpoint(best, tmp_path / "a.pt", about))
 
 
 @pytest.mark.parametrize("path", ["nowhere", ""])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from rich.console import Console
 
 from minerva.api import tuned
 from minerva.compute.compiled import MatmulPrecision
@@ -21,6 +20,8 @@ from minerva.lab.benchmark.local import LocalExecutor
 from minerva.lab.benchmark.schedule import Schedule
 from minerva.lab.benchmark.tasks import Executor, Maker
 from minerva.loop.trainer import usable_device
+from minerva.runs.output import make_console
+from minerva.runs.signals import exit_status
 from minerva.trainers.registry import config_class
 
 FAILED, UNFINISHED = 1, 3
@@ -77,8 +78,11 @@ class Benchmark:
     """Only print the table of runs: done, running, failed, to be measured (not evaluated yet), stopped, not run."""
 
     def run(self) -> int:
-        """Train and evaluate what has no result yet. Return 0, 1 if a run failed, or 3 if work is left."""
-        grid, within, console = self._grid(), parse_duration(self.within), Console(highlight=False)
+        """Train and evaluate what has no result yet.
+
+        Return 0, 1 if a run failed, 3 if the time was up and work is left, or the status of the signal that stopped it.
+        """
+        grid, within, console = self._grid(), parse_duration(self.within), make_console()
         files = Files(self.out.absolute(), (self.results or grid.results or self.out / "results").absolute())
         board = Board(grid, files, console)
         if self.status:
@@ -87,12 +91,14 @@ class Benchmark:
         maker = Maker(grid, files, self.device, self.engine, self.matmul)
         schedule = Schedule(maker, self._executor(files), self._together, within)
         with board:
-            uninterrupted = schedule.run(board.update)
+            schedule.run(board.update)
         kinds = [state.kind for state in board.print_summary([]).values()]
         console.print(f"results: {files.results}", markup=False, soft_wrap=True)
-        if uninterrupted and "failed" in kinds:
-            return FAILED
-        return 0 if set(kinds) == {"done"} else UNFINISHED
+        if set(kinds) == {"done"}:
+            return 0
+        if schedule.signal is not None:
+            return exit_status(schedule.signal)
+        return FAILED if "failed" in kinds else UNFINISHED
 
     def _grid(self) -> Grid:
         """Return the grid of the file, with the options applied, or of the options alone."""

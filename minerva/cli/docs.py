@@ -6,11 +6,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 import tyro
 
 from minerva.errors import ConfigError
+from minerva.runs.signals import SIGNALS, exit_status
 
 TOOL = Path("tools", "site", "make_site.py")
 
@@ -26,20 +28,25 @@ class Docs:
     """Port to serve on."""
 
     def run(self) -> int:
-        """Run the checkout's tool with the checkout's code. Return its exit code, or 3 if a signal stopped it."""
+        """Run the checkout's tool with the checkout's code. Return its exit status, or that of a signal."""
         root = _checkout()
         paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, str(root / TOOL), self.action, "--port", str(self.port)]
         tool = subprocess.Popen(command, env=environment)
-        stops = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, lambda *_: tool.terminate()) for number in stops}
+        received: list[int] = []
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            received.append(number)
+            tool.terminate()
+
+        before = {number: signal.signal(number, stop) for number in SIGNALS}
         try:
             code = tool.wait()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return code if code >= 0 else 3
+        return code if code >= 0 else exit_status(received[0] if received else -code)
 
 
 def _checkout() -> Path:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from minerva.api import evaluate
 from minerva.envs.engines.registry import EngineName
+from minerva.errors import printable
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
+from minerva.runs.output import make_console
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,20 @@ class Evaluate:
     """Seed of the first episode (10000 is added); None: the run's seed."""
     engine: EngineName | None = None
     """Engine that steps the environments; None: the one it was trained with."""
+    trust_env: bool = False
+    """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
 
     def run(self) -> int:
         """Evaluate the policy and print the statistics."""
         which = "last" if self.last else "best"
-        overrides: dict[str, Any] = {"env": self.env, "seed": self.seed, "engine": self.engine}
+        names = ("env", "seed", "engine", "trust_env")
+        overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
         result = evaluate(self.run_dir, episodes=self.episodes, which=which, **overrides)
         metrics = result.metrics()
         iqm, (low, high) = interquartile_mean(result.returns), iqm_interval(result.returns)
-        console = Console(highlight=False)
+        console = make_console()
         heading = f"{which} policy of {self.run_dir}, {self.episodes} episodes, deterministic actions"
-        console.print(heading, markup=False, soft_wrap=True)
+        console.print(printable(heading), markup=False, soft_wrap=True)
         console.print(f"return  mean {metrics['eval/return_mean']:,.1f}  std {metrics['eval/return_std']:,.1f}")
         console.print(
             f"        IQM {iqm:,.1f}  95 % confidence interval [{low:,.1f}, {high:,.1f}]",

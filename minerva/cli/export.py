@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
-from rich.console import Console
 
 from minerva.cli.which import Which
-from minerva.runs.signals import raised_signals
-
-STOPPED = 3
+from minerva.errors import printable
+from minerva.runs.output import make_console
+from minerva.runs.signals import STOPS, raised_signals, status_of
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,23 @@ class ExportPolicy:
     """Evaluation episodes for the return on the model card."""
     video: bool = True
     """Add the run's video, or record one."""
+    trust_env: bool = False
+    """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module. Without it, the card
+    shows the evaluation during training."""
 
     def run(self) -> int:
-        """Export the policy and print the folder. Return 0, or 3 if a signal stopped it: then nothing is written."""
+        """Export the policy and print the folder. Return 0; a signal's status if one stopped it: nothing is written."""
         from minerva.lab.export.folder import export  # torch's exporter takes a second to import
         from minerva.lab.export.graph import OBSERVATIONS, TOLERANCE
 
-        console = Console(highlight=False)
+        console = make_console()
         try:
             with raised_signals(), console.status("exporting, evaluating, recording"):
-                which = self.which.name
-                done = export(self.run_dir, which, out=self.out, episodes=self.episodes, video=self.video)
-        except KeyboardInterrupt:
+                how: dict[str, Any] = {name: getattr(self, name) for name in ("out", "episodes", "video", "trust_env")}
+                done = export(self.run_dir, self.which.name, **how)
+        except STOPS as stop:
             console.print("stopped: nothing was exported.")
-            return STOPPED
+            return status_of(stop)
         low, high = done.score.interval
         console.print(
             f"checked on {OBSERVATIONS:,} observations: actions differ by at most {done.difference:.1e} of their range "
@@ -51,6 +54,6 @@ class ExportPolicy:
             markup=False,
             soft_wrap=True,
         )
-        console.print(f"files: {', '.join(done.files)}", markup=False, soft_wrap=True)
-        console.print(f"export: {done.path}", markup=False, soft_wrap=True)
+        console.print(printable(f"files: {', '.join(done.files)}"), markup=False, soft_wrap=True)
+        console.print(printable(f"export: {done.path}"), markup=False, soft_wrap=True)
         return 0

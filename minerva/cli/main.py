@@ -5,14 +5,12 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import make_dataclass
 from types import FrameType
 from typing import Annotated, Any, Union
 
 import tyro
-from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 
@@ -25,9 +23,11 @@ from minerva.cli.report import Report
 from minerva.cli.train import train_type, with_algorithm
 from minerva.cli.tune import Tune
 from minerva.cli.video import RecordVideo
-from minerva.errors import MinervaError, TrainingError
+from minerva.errors import MinervaError, TrainingError, printable
+from minerva.runs.output import make_console
+from minerva.runs.signals import SIGNALS, STOPS, exit_status, raised_signals, status_of
 
-DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
+DONE, FAILED, WRONG_INPUT = 0, 1, 2
 
 STOPPED_EARLY = "stopped before the first checkpoint was written: run the same command again."
 
@@ -35,25 +35,32 @@ DESCRIPTION = "Minerva: MPO, V-MPO and PPO for continuous control."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0 done, 2 wrong input, 3 stopped and resumable, 1 otherwise."""
+    """Run the command line and return the exit status: 0 done, 2 wrong input, 130 SIGINT, 143 SIGTERM, 1 otherwise."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    errors = Console(stderr=True, highlight=False)
-    logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_time=False, show_path=False)])
+    errors = make_console(stderr=True)
+    handler = RichHandler(console=errors, show_time=False, show_path=False)
+    handler.setFormatter(_PrintableFormatter("%(message)s"))
+    logging.basicConfig(handlers=[handler])
     try:
-        with _sigterm_as_interrupt():
+        with contextlib.nullcontext() if _handled_by_entry() else raised_signals():
             return int(_parse(arguments).run())
     except MinervaError as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         return FAILED if isinstance(error, TrainingError) else WRONG_INPUT
-    except KeyboardInterrupt:
+    except STOPS as stop:
         errors.print(STOPPED_EARLY)
-        return STOPPED
+        return status_of(stop)
     except SystemExit as exit_:  # from the parser: it printed help, or rejected the arguments
         return int(exit_.code or 0)
     except OSError as error:
         reason = f"{error.strerror or error} {error.filename or ''}".strip()
-        errors.print(f"[bold red]error:[/] {escape(reason)}", soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escape(printable(reason))}", soft_wrap=True)
         return FAILED
+
+
+class _PrintableFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def entry() -> None:
@@ -61,34 +68,49 @@ def entry() -> None:
 
     A stopped run exits at once: torch's compile workers take long to shut down.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, _exit_at_once)
+    _prepare_streams()
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code == STOPPED:
+    _flush_streams()
+    if code in map(exit_status, SIGNALS):
         os._exit(code)
     sys.exit(code)
 
 
 def _exit_at_once(number: int, frame: FrameType | None) -> None:
     """Exit without unwinding: an exception raised while a C++ library is being imported aborts the process."""
-    os.write(2, f"{STOPPED_EARLY}\n".encode())
-    os._exit(STOPPED)
+    with contextlib.suppress(OSError):
+        os.write(2, f"{STOPPED_EARLY}\n".encode())
+    os._exit(exit_status(number))
 
 
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C in a `with` block, until a run installs its own handlers for both."""
-    handled_by_entry = signal.getsignal(signal.SIGTERM) is _exit_at_once
-    if handled_by_entry or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _prepare_streams() -> None:
+    """Put the null device in the place of closed streams, and let the others replace characters that they lack.
+
+    The next file that is opened would get a closed stream's number, and with it what libraries print.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream: Any = getattr(sys, name)
+        if stream is None:
+            null = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: the stream's
+            os.set_inheritable(null, True)
+            setattr(sys, name, os.fdopen(null, "w" if number else "r"))
+        elif number and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _flush_streams() -> None:
+    """Flush both outputs. One that fails becomes the null device, so that flushing at exit does not fail again."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _handled_by_entry() -> bool:
+    return signal.getsignal(signal.SIGTERM) is _exit_at_once
 
 
 def _parse(arguments: list[str]) -> Any:

@@ -10,6 +10,7 @@ from rich.table import Table
 from minerva.config import nearest
 from minerva.errors import ConfigError
 from minerva.presets import Preset, presets
+from minerva.runs.output import make_console
 from minerva.trainers.registry import ALGORITHMS, config_class
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class ShowPresets:
 
     def run(self) -> int:
         """Print the list, or the tables of one environment."""
-        console = Console(highlight=False)
+        console = make_console()
         algos = ALGORITHMS if self.algo == "all" else [self.algo]
         found = [(algo, preset) for algo in algos for preset in presets(algo).values()]
         if self.env is None:

@@ -1,17 +1,20 @@
 """`minerva report`: compare runs in one HTML page or in tables for a paper."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
-from minerva.errors import ConfigError
+from minerva.errors import ConfigError, RunError, printable
 from minerva.lab.analysis.comparison import compare
 from minerva.lab.analysis.records import read_records
 from minerva.lab.analysis.report import page
 from minerva.lab.analysis.tables import latex, markdown
 from minerva.runs.folder import write_atomically
+from minerva.runs.output import make_console
+
+logger = logging.getLogger("minerva")
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,13 @@ class Report:
             raise ConfigError(
                 "report needs runs to compare: give run folders, folders that contain runs, or result files."
             )
-        comparison = compare(read_records(self.runs))
+        unread: list[RunError] = []
+        comparison = compare(read_records(self.runs, unread))
+        for error in unread:
+            logger.warning("Not in the report: %s", error)
         for wanted, table in ((self.markdown, markdown), (self.latex, latex)):
             if wanted:
-                print(table(comparison))
+                print(printable(table(comparison)))
         if self.out is None and (self.markdown or self.latex):
             return 0
         out = self.out or Path("report.html")
@@ -46,6 +52,6 @@ class Report:
             raise ConfigError(f"{out} is a folder: give a file name, such as {out / 'report.html'}.")
         if not out.absolute().parent.is_dir():
             raise ConfigError(f"{out.parent} does not exist: create it, or give another --out.")
-        write_atomically(out, page(comparison, self.title, out.stem))
-        Console(highlight=False).print(f"report: {out}", markup=False, soft_wrap=True)
+        write_atomically(out, page(comparison, self.title, out.stem, unread))
+        make_console().print(printable(f"report: {out}"), markup=False, soft_wrap=True)
         return 0

@@ -11,7 +11,8 @@ from rich.table import Table
 from minerva.api import each_config, make_population, seed_folders
 from minerva.config import TENSOR, Config, nearest, parse_seeds
 from minerva.envs.engines.registry import EngineName
-from minerva.errors import ConfigError
+from minerva.envs.ids import EnvLike
+from minerva.errors import ConfigError, printable
 from minerva.loop.population import Population
 from minerva.runs.settings import Result
 from minerva.trainers.registry import config_class
@@ -36,7 +37,7 @@ class Seeds:
     def __str__(self) -> str:
         return ",".join(map(str, self.numbers))
 
-    def population(self, env: str, device: str, init_from: Path | None, engine: EngineName) -> Population:
+    def population(self, env: EnvLike, device: str, init_from: Path | None, engine: EngineName) -> Population:
         """Return the trainers of all seeds as one population."""
         return make_population(self.algo, env, self.numbers, device, self.configs, init_from, engine)
 
@@ -66,7 +67,7 @@ class Seeds:
             how = "run the same command again." if resume_command is None else f"run:\n  {resume_command}"
             console.print(f"stopped; checkpoints are written. To resume, {how}", markup=False, soft_wrap=True)
         for result in results:
-            console.print(f"run: {result.folder}", markup=False, soft_wrap=True)
+            console.print(printable(f"run: {result.folder}"), markup=False, soft_wrap=True)
 
 
 def _parse_variation(algo: str, text: str) -> tuple[str, list[Any]]:

@@ -18,17 +18,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from minerva.api import DEFAULT_STEPS, make_trainer
+from minerva.cli.env_kwargs import kwargs_words, parse_kwargs
 from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.config import Config, checked, nearest
 from minerva.envs.engines.registry import EngineName
-from minerva.errors import ConfigError, RunError
+from minerva.envs.ids import EnvLike
+from minerva.envs.saved import KWARGS, MADE_BY, made_again, with_kwargs
+from minerva.errors import ConfigError, RunError, printable
 from minerva.loop.collector import Collector
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
+from minerva.runs.output import make_console
 from minerva.runs.settings import Result
-from minerva.runs.signals import ignored_signals
+from minerva.runs.signals import exit_status, ignored_signals
 from minerva.runs.store import CheckpointStore
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -44,6 +48,10 @@ class RunOptions:
 
     env: str = DEFAULT_ENV
     """Environment id: a Gymnasium id, dm_control/<domain>/<task>, or your_module:YourEnv-v0."""
+    env_kwargs: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[NAME=VALUE ...]")] = None
+    """Arguments of the environment, such as g=1.0 max_episode_steps=100. Values are JSON, or else text."""
+    trust_env: bool = False
+    """Allow an id of the form your_module:YourEnv-v0 that a run or config.yaml names to import its module."""
     seed: int = 0
     """Random seed; training environment i gets seed + i, evaluation episode i seed + 10000 + i."""
     seeds: str | None = None
@@ -89,6 +97,11 @@ class RunOptions:
     wandb: str | None = None
     """Weights & Biases project to log to, besides TensorBoard."""
 
+    @property
+    def task(self) -> EnvLike:
+        """The environment: the id with its arguments."""
+        return with_kwargs(self.env, parse_kwargs(self.env_kwargs or ()))
+
 
 @dataclass(frozen=True)
 class TrainCommand:
@@ -98,7 +111,7 @@ class TrainCommand:
     hyperparameters: Config
 
     def run(self) -> int:
-        """Train, then print a summary. Return 0, or 3 if a signal stopped the run."""
+        """Train, then print a summary. Return 0, or the signal's exit status if one stopped the run."""
         options = self.run_options
         algo = next(name for name in ALGORITHMS if isinstance(self.hyperparameters, config_class(name)))
         if options.threads < 1:
@@ -115,20 +128,20 @@ class TrainCommand:
         ranks = init_from_torchrun(options.device)
         engine = _engine_or_collector(algo, config, options, ranks)
         trainer = make_trainer(
-            algo, options.env, options.seed, options.device, config, options.init_from, engine, ranks
+            algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks
         )
         folder = _run_folder(algo, options)
-        console = Console(highlight=False, quiet=ranks.rank > 0)
+        console = make_console(quiet=ranks.rank > 0)
         _print_settings(console, algo, options, config, trainer.envs, ranks.count)
-        result = trainer.train(options.total_steps, folder, **settings)
+        result = trainer.run(options.total_steps, folder, **settings)
         ranks.shutdown()
         with ignored_signals():  # the run is finished and saved: only the summary is left to print
             if ranks.rank == 0:
                 _print_summary(console, algo, options.env, result)
-        return 0 if result.finished else 3
+        return _exit_status([result])
 
     def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
-        """Train several seeds as one population, then print a summary. Return 0, or 3 if a signal stopped them."""
+        """Train several seeds as one population, then print a summary. Return the exit status."""
         options = self.run_options
         if init_from_torchrun(options.device).count > 1:
             raise ConfigError("Several seeds are trained together in one process: start it without torchrun.")
@@ -136,19 +149,20 @@ class TrainCommand:
             raise ConfigError("--actors serves a single learner: train the seeds one by one, or without --actors.")
         if options.resume is not None and (options.seeds is not None or options.vary is not None):
             raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
-        population = seeds.population(options.env, options.device, options.init_from, options.engine)
+        population = seeds.population(options.task, options.device, options.init_from, options.engine)
         folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
-        console = Console(highlight=False)
+        console = make_console()
         _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)
-        results = population.train(options.total_steps, folders, **settings)
+        results = population.run(options.total_steps, folders, **settings)
         in_place = options.resume is not None or options.run_dir is not None
         with ignored_signals():
-            seeds.print_summary(console, results, None if in_place else _resume_command(seeds.algo, *folders))
-        return 0 if all(result.finished for result in results) else 3
+            resume = _resume_command(seeds.algo, options.env, *folders)
+            seeds.print_summary(console, results, None if in_place else resume)
+        return _exit_status(results)
 
     def _resumed_seeds(self, algo: str, folders: Sequence[Path]) -> Seeds:
         """Return the seeds of runs to resume together, each with its saved config and the command line's changes."""
-        saved = [_saved_command(algo, folder, is_run=True) for folder in folders]
+        saved = [_saved_command(algo, folder, self.run_options) for folder in folders]
         for folder in folders:
             _refuse_without_checkpoint(algo, folder)
         hyperparameters = [command.hyperparameters.to_dict() for command in saved]
@@ -156,6 +170,14 @@ class TrainCommand:
         overrides = {name: value for name, value in given.items() if value != hyperparameters[0][name]}
         configs = [config_class(algo).from_dict({**values, **overrides}) for values in hyperparameters]
         return Seeds(algo, [self.run_options.seed, *(command.run_options.seed for command in saved[1:])], configs)
+
+
+def _exit_status(results: Sequence[Result]) -> int:
+    """Return 0 if all runs finished, the status of the signal that stopped them, or 1 if a seed failed."""
+    if all(result.finished for result in results):
+        return 0
+    number = results[0].signal
+    return 1 if number is None else exit_status(number)
 
 
 def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | Collector:
@@ -166,7 +188,7 @@ def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: 
         raise ConfigError("--actors serves a single learner: start it without torchrun.")
     from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import
 
-    return ray_collector(algo, config, options.env, options.actors, options.engine, options.address)
+    return ray_collector(algo, config, options.task, options.actors, options.engine, options.address)
 
 
 def train_type(arguments: Sequence[str]) -> Any:
@@ -190,16 +212,17 @@ def with_algorithm(arguments: Sequence[str]) -> list[str]:
     if not chosen.resume or words[:1] != ["train"] or any(word in ALGORITHMS for word in words):
         return words
     algo = read_config(_config_file(chosen.resume[0], is_run=True)).get("algo")
-    if algo not in ALGORITHMS:
+    if not isinstance(algo, str) or algo not in ALGORITHMS:
         raise RunError(f"{chosen.resume[0]} is a run of {algo!r}: give a run of {', '.join(ALGORITHMS)}.")
     return ["train", str(algo), *words[1:]]
 
 
 def _parse_run_options(arguments: Sequence[str]) -> RunOptions:
-    """Return the run options among the arguments, or the defaults if they cannot be parsed."""
+    """Return the run options among the arguments, or the defaults if they cannot be parsed; not given, `env` is ""."""
+    default = RunOptions(env="")
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the full parse reports errors
-        return tyro.cli(RunOptions, args=list(arguments), return_unknown_args=True, add_help=False)[0]
-    return RunOptions()
+        return tyro.cli(RunOptions, default=default, args=list(arguments), return_unknown_args=True, add_help=False)[0]
+    return default
 
 
 def _config_file(source: Path, is_run: bool) -> Path:
@@ -216,15 +239,16 @@ def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
         raise ConfigError("--resume needs a run: give its folder.")
     source = chosen.resume[0] if chosen.resume else chosen.config
     if source is None:
-        preset = preset_for(algo, chosen.env, chosen.preset)
+        preset = preset_for(algo, chosen.env or DEFAULT_ENV, chosen.preset)
         budget = preset.values.get("total_steps", DEFAULT_STEPS)
         values = {name: value for name, value in preset.values.items() if name != "total_steps"}
         return TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
-    return _saved_command(algo, source, is_run=chosen.resume is not None)
+    return _saved_command(algo, source, chosen)
 
 
-def _saved_command(algo: str, source: Path, is_run: bool) -> TrainCommand:
-    """Return the run options and hyperparameters saved in a run or a config.yaml."""
+def _saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
+    """Return the run options and hyperparameters saved in a run or a config.yaml, with the `chosen` environment."""
+    is_run = chosen.resume is not None
     file = _config_file(source, is_run)
     saved = read_config(file)
     if saved.get("algo") != algo:
@@ -232,22 +256,24 @@ def _saved_command(algo: str, source: Path, is_run: bool) -> TrainCommand:
             f"{file} is the config of {saved.get('algo')}, not of {algo}: use minerva train {saved.get('algo')}."
         )
     try:
-        return TrainCommand(_saved_options(saved), _unchecked(algo, saved.get("hyperparameters", {})))
+        return TrainCommand(_saved_options(saved, chosen), _unchecked(algo, saved.get("hyperparameters", {})))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
 
 
-def _saved_options(saved: dict[str, Any]) -> RunOptions:
+def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     for name in saved:
-        if name not in {*SAVED, *PROVENANCE, "algo", "derived", "hyperparameters"}:
+        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "hyperparameters"}:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
     hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}
-    return RunOptions(
-        **{name: checked(name, values[name], hints[name]) for name in (*SAVED, "threads") if name in values}
-    )
+    options = {name: checked(name, values[name], hints[name]) for name in (*SAVED, "threads") if name in values}
+    if chosen.env in ("", options.get("env")):  # another id does not have the saved arguments
+        options["env_kwargs"] = kwargs_words(saved.get(KWARGS) or {}) or None
+        made_again({"env": DEFAULT_ENV, **saved}, chosen.env or None, chosen.trust_env)
+    return RunOptions(**options)
 
 
 def _run_folder(algo: str, options: RunOptions) -> Path:
@@ -292,7 +318,8 @@ def _print_settings(
     ranks = f" of {processes} processes" if processes > 1 else ""
     budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {envs.name}"
     which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
-    console.print(f"[bold]{algo}[/] on [bold]{escape(options.env)}[/], {which}, {budget}", soft_wrap=True)
+    task = escape(printable(str(options.task)))
+    console.print(f"[bold]{algo}[/] on [bold]{task}[/], {which}, {budget}", soft_wrap=True)
     settings = config.to_dict()
     text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
@@ -307,9 +334,13 @@ def _format_value(value: Any) -> str:
 
 def _print_summary(console: Console, algo: str, env: str, result: Result) -> None:
     """Print returns before and after training, and the commands to try next. The last line is `run: <folder>`."""
-    say = functools.partial(console.print, markup=False, soft_wrap=True)  # print paths and commands verbatim
+
+    def say(line: str) -> None:  # paths and commands verbatim
+        console.print(printable(line), markup=False, soft_wrap=True)
+
     folder = RunFolder(result.folder, algo)
     quoted = shlex.quote(str(result.folder))
+    program = shlex.quote(f"import minerva; print(minerva.load_policy({str(result.folder)!r}))")
     if result.finished:
         _draw_learning_curve(folder, f"{algo} on {env}", result.random)
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
@@ -320,18 +351,23 @@ def _print_summary(console: Console, algo: str, env: str, result: Result) -> Non
         console.print(table)
         say(f"\nlearning curve: {folder.curve}")
         say("next steps:")
-        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100")
-        say(f"  {_command('minerva')} video {quoted}")
+        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100{_trust(env)}")
+        say(f"  {_command('minerva')} video {quoted}{_trust(env)}")
         say(f"  {_command('tensorboard')} --logdir {quoted}")
-        say(f"  {_command('python')} -c \"import minerva; print(minerva.load_policy('{result.folder}'))\"")
+        say(f"  {_command('python')} -c {program}")
     else:
         say(f"stopped at step {result.step:,}; a checkpoint is written. To resume, run:")
-        say(f"  {_resume_command(algo, result.folder)}")
+        say(f"  {_resume_command(algo, env, result.folder)}")
     say(f"run: {result.folder}")
 
 
-def _resume_command(algo: str, *folders: Path) -> str:
-    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}"
+def _resume_command(algo: str, env: str, *folders: Path) -> str:
+    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}{_trust(env)}"
+
+
+def _trust(env: str) -> str:
+    """Return the option that a command needs to read the id of this environment from a run."""
+    return " --trust-env" if ":" in env else ""
 
 
 def _command(name: str) -> str:
@@ -339,7 +375,7 @@ def _command(name: str) -> str:
     here = Path(sys.executable).parent / name
     if not here.exists() or shutil.which(name) == str(here):
         return name
-    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)
+    return shlex.quote(str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here))
 
 
 def _draw_learning_curve(folder: RunFolder, title: str, random_return: float) -> None:

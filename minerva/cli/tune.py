@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from minerva.api import tuned
 from minerva.config import parse_seeds
@@ -17,6 +16,7 @@ from minerva.lab.cluster.space import space
 from minerva.lab.cluster.tuning import Search, preset_file
 from minerva.presets import preset_for
 from minerva.runs.folder import write_atomically
+from minerva.runs.output import make_console
 from minerva.trainers.registry import config_class
 
 
@@ -66,7 +66,7 @@ class Tune:
         budget, values = tuned(self.algo, self.env, preset, self.total_steps, {})
         dimensions = tuple(space(self.algo, kind.from_dict(values), self.search))
         seeds, out = tuple(parse_seeds(self.seeds)), self.out.absolute()
-        console = Console(highlight=False)
+        console = make_console()
         for each in dimensions:
             console.print(f"searching {each}", markup=False)
         options = (self.trials, self.evaluations, out, self.device, self.engine)

@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 from rich.status import Status
 
 from minerva.cli.which import Which
-from minerva.errors import ConfigError
+from minerva.errors import ConfigError, printable
 from minerva.lab.analysis.video import Progress, VideoSettings, record
-from minerva.runs.signals import raised_signals
-
-STOPPED = 3
+from minerva.runs.output import make_console
+from minerva.runs.signals import STOPS, raised_signals, status_of
 
 
 @dataclass(frozen=True)
@@ -33,25 +31,28 @@ class RecordVideo:
     """Environment id to record; None: the one it was trained on."""
     seed: int | None = None
     """Seed of the first episode (10000 is added); None: the run's seed."""
+    trust_env: bool = False
+    """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
 
     def run(self) -> int:
-        """Record the video and print its path. Return 0, or 3 if a signal stopped it: then nothing is written."""
+        """Record the video and print its path. Return 0; a signal's status if one stopped it: nothing is written."""
         if self.seed is not None and self.seed < 0:
             raise ConfigError(f"seed is {self.seed}: it must be 0 or more.")
-        console = Console(highlight=False)
+        console = make_console()
         try:
             with raised_signals(), console.status("rendering") as status:
                 show = _show_progress(status, self.settings.episodes)
-                overrides: dict[str, Any] = {"out": self.out, "env": self.env, "seed": self.seed}
+                names = ("out", "env", "seed", "trust_env")
+                overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
                 video = record(self.run_dir, self.which.name, self.settings, progress=show, **overrides)
-        except KeyboardInterrupt:
+        except STOPS as stop:
             console.print("stopped: no video was written.")
-            return STOPPED
+            return status_of(stop)
         for episode, (total, length) in enumerate(zip(video.returns, video.lengths, strict=True)):
             console.print(f"episode {episode + 1}: return {total:,.1f} in {length:,} steps")
         seconds = video.frames / video.fps
         console.print(f"{video.frames:,} frames, {seconds:,.1f} s at {video.fps:.3g} frames per second")
-        console.print(f"video: {video.path}", markup=False, soft_wrap=True)
+        console.print(printable(f"video: {video.path}"), markup=False, soft_wrap=True)
         return 0
 
 

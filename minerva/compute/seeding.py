@@ -29,8 +29,8 @@ def seeded(seed: int, stream: str) -> Iterator[None]:
 
 
 def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
-    """Return a generator on `device` for the named stream."""
-    return torch.Generator(device).manual_seed(stream_seed(seed, stream))
+    """Return a generator on `device` for the named stream; the device "meta" has none, and draws nothing."""
+    return torch.Generator("cpu" if device.type == "meta" else device).manual_seed(stream_seed(seed, stream))
 
 
 def restore_generator(target: torch.Generator, state: torch.Tensor) -> None:
@@ -42,6 +42,14 @@ def restore_generator(target: torch.Generator, state: torch.Tensor) -> None:
     else:
         digest = hashlib.sha256(state.cpu().numpy().tobytes()).digest()
         target.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed the process-wide generators of Python, NumPy and torch's CPU: in a process that is not the user's."""
+    drawn = stream_seed(seed, "process")
+    random.seed(drawn)
+    np.random.seed(drawn % 2**32)  # noqa: NPY002  environments draw from it
+    torch.default_generator.manual_seed(drawn)
 
 
 def global_generators() -> Tree:

@@ -15,7 +15,7 @@ from minerva.compute.seeding import generator, restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.fields import Field, Fields
 from minerva.data.normalizers import ReturnScale
-from minerva.errors import CheckpointError
+from minerva.errors import CheckpointError, ConfigError
 from minerva.spec import Array
 
 FLAGS = ("terminated", "truncated")
@@ -43,15 +43,24 @@ class Replay:
         self.num_envs = num_envs
         self.steps = max(capacity // num_envs, 1)
         self.columns = _columns(self.fields)
-        storage = {
-            _name(dtype): torch.zeros(self.steps, num_envs, sum(sizes.values()), dtype=dtype, device=device)
-            for dtype, sizes in self.columns.items()
-        }
+        storage = self._allocated(capacity * ranks.count, device)
         self.state: Tree = {"storage": storage, "newest": torch.zeros((), dtype=torch.int64, device=device)}
         self.written = 0
         self.cuts: list[int] = []
         self.ranks = ranks
         self.generator = generator(seed, "replay", torch.device("cpu"))
+
+    def _allocated(self, replay_size: int, device: torch.device) -> dict[str, Tensor]:
+        """Return the storage of each dtype; raise ConfigError if there is too little memory.  [steps, E, width]"""
+        shapes = {dtype: (self.steps, self.num_envs, sum(sizes.values())) for dtype, sizes in self.columns.items()}
+        try:
+            return {_name(dtype): torch.zeros(shape, dtype=dtype, device=device) for dtype, shape in shapes.items()}
+        except (RuntimeError, TypeError, OverflowError):  # too little memory, or more than a number can count
+            needed = sum(prod(shape) * dtype.itemsize for dtype, shape in shapes.items())
+            raise ConfigError(
+                f"replay_size is {replay_size:,}: the replay needs {needed:,} bytes ({needed / 2**30:,.1f} GiB), more "
+                f"than {device} has free. Give a smaller replay_size."
+            ) from None
 
     def __len__(self) -> int:
         return min(self.written, self.steps) * self.num_envs
@@ -130,9 +139,12 @@ class Replay:
         """Use these tensors, which hold equal values, as the storage."""
         self.state = state
 
-    def since(self, first: int) -> Tree:
-        """Return the rows from number `first` on, counted from the first ever added.  [rows, E, width] by dtype"""
-        slots = self._slots(first, self.written - first)
+    def since(self, first: int, end: int | None = None) -> Tree:
+        """Return the rows from number `first` to `end`, counted from the first ever added.  [rows, E, width] by dtype
+
+        None: to the newest.
+        """
+        slots = self._slots(first, (self.written if end is None else end) - first)
         return {name: rows[slots].cpu() for name, rows in self.state["storage"].items()}
 
     def newest(self, steps: int) -> dict[str, Tensor]:
@@ -153,10 +165,9 @@ class Replay:
             storage[self._slots(first + len(rows[name]) - len(newest), len(newest))] = newest.to(storage.device)
         self._mark_cuts()
 
-    def hold(self, rows: Tree) -> None:
-        """Replace the contents by these rows, as if no others had ever been added."""
-        self.load_state_dict({**self.state_dict(), "written": len(next(iter(rows.values()))), "cuts": []})
-        self.put(0, rows)
+    def hold(self, count: int) -> None:
+        """Forget all rows, and expect `count` from `put`, numbered from 0, as if no others had ever been added."""
+        self.load_state_dict({**self.state_dict(), "written": count, "cuts": []})
 
     def state_dict(self) -> Tree:
         """Return everything but the rows: how many were written, the cuts, and the generator's state."""

@@ -50,6 +50,9 @@ class Engine(ABC):
     episodes_of_gymnasium: ClassVar[bool] = False
     """Whether a seed gives the same episodes as with the engine gymnasium."""
 
+    time_limited: bool = True
+    """Whether every episode ends in any case, by a time limit that the environment states."""
+
     env_name: str
     num_envs: int
     device: torch.device

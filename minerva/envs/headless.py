@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 
+from minerva.compute.python import PYTHON, search_path
 from minerva.errors import EnvError
 
 GL_BACKENDS = ("egl", "osmesa") if sys.platform == "linux" else ("glfw",)
@@ -53,10 +54,10 @@ def select_gl_backend() -> str:
 @functools.cache
 def gl_backend_works(backend: str) -> bool:
     """Return whether this backend renders a frame, tried in a subprocess."""
-    environment = {**os.environ, "MUJOCO_GL": backend}
+    environment = {**search_path(), "MUJOCO_GL": backend}
     try:
         trial = subprocess.run(
-            [sys.executable, "-c", TRIAL], env=environment, capture_output=True, text=True, timeout=TRIAL_TIMEOUT
+            [*PYTHON, "-c", TRIAL], env=environment, capture_output=True, text=True, timeout=TRIAL_TIMEOUT
         )
     except subprocess.TimeoutExpired:
         return False

@@ -1,4 +1,4 @@
-"""Make environments from what the user gives: ids, callables or instances."""
+"""Make environments from what the user gives: ids, ids with arguments, callables or instances."""
 
 import contextlib
 import copy
@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,19 @@ from gymnasium.envs.registration import ENV_ID_RE
 from minerva.config import nearest
 from minerva.errors import EnvError
 
-EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any]
+
+@dataclass(frozen=True)
+class Task:
+    """An environment id, with arguments for `gymnasium.make`."""
+
+    id: str
+    kwargs: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.id} ({', '.join(f'{name}={value!r}' for name, value in self.kwargs.items())})"
+
+
+EnvLike = str | Task | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any]
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 DM_CONTROL = "dm_control/"
@@ -26,23 +39,28 @@ _made: weakref.WeakValueDictionary[int, gym.Env[Any, Any]] = weakref.WeakValueDi
 
 def is_dm_control(env: EnvLike) -> bool:
     """Return whether `env` is the id of a dm_control task, whose rewards already lie in [0, 1]."""
-    return isinstance(env, str) and env.startswith(DM_CONTROL)
+    written = env.id if isinstance(env, Task) else env
+    return isinstance(written, str) and written.startswith(DM_CONTROL)
 
 
 def env_name(env: EnvLike) -> str:
     """Return the environment's name, for folders and messages."""
     if isinstance(env, str):
         return env
+    if isinstance(env, Task):
+        return env.id
     if isinstance(env, gym.Env):
         return env.spec.id if env.spec else type(env.unwrapped).__name__
     return getattr(env, "__name__", type(env).__name__)
 
 
-def factory(env: EnvLike, **options: Any) -> EnvFactory:
+def factory(env: EnvLike, /, **options: Any) -> EnvFactory:
     """Return a function that makes a new copy of the environment at each call; `options` go to `gymnasium.make`."""
     if isinstance(env, str):
         env_id = _gymnasium_id(env)
         return lambda: _make(env, env_id, **options)
+    if isinstance(env, Task):
+        return _with_arguments(env, **options)
     if isinstance(env, gym.Env):
         return _copies_of(env)
     if callable(env):
@@ -107,11 +125,25 @@ def _dm_control_tasks() -> list[tuple[str, str]]:
     return list(suite.ALL_TASKS)
 
 
-def _make(written: str, env_id: str, **options: Any) -> gym.Env[Any, Any]:
+def _make(written: str, env_id: str, /, **options: Any) -> gym.Env[Any, Any]:
     if is_dm_control(written):  # lqr draws its springs when it is made: all copies in all runs must get equal ones
-        options["task_kwargs"] = {"random": 0}
+        options["task_kwargs"] = {"random": 0, **options.get("task_kwargs", {})}
     with _env_errors(written):
         return gym.make(env_id, **options)
+
+
+def _with_arguments(task: Task, /, **options: Any) -> EnvFactory:
+    make = factory(task.id, **{**task.kwargs, **options})
+
+    def make_or_refuse() -> gym.Env[Any, Any]:
+        try:
+            return make()
+        except (TypeError, ValueError, AssertionError) as error:
+            if isinstance(error, EnvError):
+                raise
+            raise EnvError(f"{task} could not be made: {_first_line(error)}. Give other arguments.") from None
+
+    return make_or_refuse
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 
 from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.headless import select_gl_backend
-from minerva.envs.ids import EnvLike, env_name, factory, is_dm_control
+from minerva.envs.ids import EnvLike, Task, env_name, factory, is_dm_control
 from minerva.errors import EnvError
 from minerva.spec import Array
 
@@ -81,7 +81,7 @@ class DrawnEnv:
 
 def _prepare_mujoco(env: EnvLike) -> None:
     """Select MuJoCo's GL backend if MuJoCo may render this environment; raise EnvError if it must and cannot."""
-    spec = gym.registry.get(env) if isinstance(env, str) else None
+    spec = gym.registry.get(env_name(env)) if isinstance(env, (str, Task)) else None
     drawn_by = str(spec.entry_point) if spec else ""
     if is_dm_control(env) or drawn_by.startswith(DRAWN_BY_MUJOCO):
         select_gl_backend()

@@ -32,9 +32,8 @@ SEQUENCES = {kind.__name__: kind for kind in (list, tuple, set, frozenset, deque
 MAPPINGS = {kind.__name__: kind for kind in (dict, OrderedDict)}
 CHECKERS = ("PassiveEnvChecker",)
 """Names of wrappers that change nothing: only the wrapped environment is encoded."""
-PYTHON_OBJECT = object.__basicsize__ + 2 * 8
-"""Size in bytes of an instance of a Python class, with pointers to attributes and weak references. A larger instance
-holds hidden state."""
+POINTER = 8
+"""Size in bytes of a pointer."""
 MISSING = object()
 
 
@@ -126,7 +125,7 @@ class _Encoder:
         if isinstance(value, types.FunctionType):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             return {"function": [self.encode(cell, f"{path}.<closure>") for cell in cells]}
-        if type(value).__basicsize__ > PYTHON_OBJECT or not hasattr(value, "__dict__"):
+        if _hides_state(type(value)) or not hasattr(value, "__dict__"):
             raise NoSnapshotError(f"{path} is a {type(value).__module__}.{type(value).__name__}, which cannot be read")
         attributes = {"env": value.env} if type(value).__name__ in CHECKERS else vars(value)
         return {
@@ -246,6 +245,12 @@ def _allowed(new: Any, old: Any) -> Any:
     if (callable(new) or callable(old)) and new is not old:
         raise ValueError("a snapshot does not change what an environment calls")
     return new
+
+
+def _hides_state(kind: type) -> bool:
+    """Return whether instances are larger than their pointers to attributes and weak references: by slots, or in C."""
+    pointers = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return kind.__basicsize__ > object.__basicsize__ + POINTER * pointers
 
 
 def _kind(value: Any) -> str:

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation
 
 from minerva.errors import EnvError
-from minerva.spec import ActionSpec, ObservationSpec
+from minerva.spec import LARGEST, ActionSpec, ObservationSpec
 
 
 def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
@@ -38,9 +38,10 @@ def _check_actions(space: spaces.Space[Any], name: str) -> None:
         )
     if len(space.shape) != 1 or space.shape[0] == 0:
         raise EnvError(f"{name} has actions of shape {space.shape}: they must be a vector. Flatten them in a wrapper.")
-    if not (np.all(np.isfinite(space.low)) and np.all(np.isfinite(space.high))):
+    if not (np.all(np.abs(space.low) <= LARGEST) and np.all(np.abs(space.high) <= LARGEST)):
         raise EnvError(
-            f"{name} has unbounded actions: give them finite bounds, for example with gymnasium.wrappers.RescaleAction."
+            f"{name} has unbounded actions: give them finite bounds (float32 ends at {LARGEST:.2g}), for example with "
+            "gymnasium.wrappers.RescaleAction."
         )
     if not np.all(space.low < space.high):
         raise EnvError(f"{name} has an action whose lower bound is not below its upper bound: {space}.")

@@ -14,10 +14,10 @@ from minerva.compute.flat import FlatParameters
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.seeding import generator, seeded
-from minerva.compute.tree import Tree
+from minerva.compute.tree import Tree, copy_, leaves, mapped
 from minerva.config import LOOP, TENSOR, Config
 from minerva.distributions import Distribution
-from minerva.errors import ConfigError
+from minerva.errors import ConfigError, TrainingError
 from minerva.metrics import Metric
 from minerva.networks.bounds import Bound
 from minerva.networks.policies import FunctionalPolicy
@@ -176,8 +176,24 @@ class Agent(ABC):
         `remaining` falls from 1 to 0 over a run with annealed rates. If `noise` is None, `draw_update` draws it.
         """
         noise = self.draw_update(data) if noise is None else noise
-        metrics = InPlace(self.updated, self.state, "off")(data, noise, self.hyper(remaining))
+        metrics = self.update_in_place(self.updated, data, noise, self.hyper(remaining))
         return self.reported(metrics_to_host(metrics, self.ranks, self.METRICS)[0])
+
+    @torch.no_grad()
+    def update_in_place(self, updated: Callable[..., tuple[Tree, Rows]], *inputs: Any) -> Rows:
+        """Write the state that `updated(state, *inputs)` returns over the old one, and return the metrics.
+
+        Raise TrainingError, with the old state kept, if that would put a non-finite value into it.
+        """
+        before = mapped(torch.clone, self.state)
+        metrics: Rows = InPlace(updated, self.state, "off")(*inputs)
+        if _all_finite(before) and not _all_finite(self.state):
+            copy_(self.state, before)
+            raise TrainingError(
+                "The update led to a value that is not finite, and is undone: give finite data, or lower the learning "
+                "rate."
+            )
+        return metrics
 
     @abstractmethod
     def updated(self, state: Tree, data: Rows, noise: Any, hyper: Rows) -> tuple[Tree, Rows]:
@@ -242,6 +258,10 @@ def _action_size(actions: int | ActionSpec) -> int:
             f"The actions are {actions.kind}: this agent's policy is a Gaussian and needs continuous ones."
         )
     return actions.size
+
+
+def _all_finite(state: Tree) -> bool:
+    return all(bool(torch.isfinite(leaf).all()) for leaf in leaves(state))
 
 
 def as_tensors(numbers: Mapping[str, float | Sequence[float]], like: Tensor) -> Rows:

@@ -110,8 +110,9 @@ class OffPolicyTrainer(Trainer):
         return shard
 
     def check(self, total_steps: int) -> None:
-        """Raise ConfigError if `total_steps` leaves no update."""
+        """Raise ConfigError if `total_steps` leaves no update, or the replay does not fit the memory."""
         by = self.config.num_envs
+        len(self.replay)  # allocates it, before anything is written
         if self.updates(total_steps // by * by) < 1:
             raise ConfigError(
                 f"total_steps is {total_steps}, and with num_envs {by}, update_after "

@@ -7,16 +7,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from minerva.config import TENSOR
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.loop.trainer import Trainer
+from minerva.runs.output import make_console
 from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
 from minerva.runs.settings import Result, RunSettings
-from minerva.runs.signals import StopSignals
+from minerva.runs.signals import STOPS, StopSignals, raise_received
 from minerva.runs.terminal import ProgressView
 
 logger = logging.getLogger("minerva")
@@ -42,8 +41,15 @@ class Population:
     def train(self, total_steps: int, out_dirs: Sequence[str | Path], **settings: Any) -> list[Result]:
         """Train each trainer for `total_steps` environment steps, into its own folder.
 
-        `settings` are the fields of `RunSettings`. An unfinished run of the same config in a folder is resumed.
+        `settings` are the fields of `RunSettings`. An unfinished run of the same config in a folder is resumed. After
+        Ctrl-C checkpoints are written and KeyboardInterrupt raised; after SIGTERM, TerminatedError.
         """
+        results = self.run(total_steps, out_dirs, **settings)
+        raise_received(*results)
+        return results
+
+    def run(self, total_steps: int, out_dirs: Sequence[str | Path], **settings: Any) -> list[Result]:
+        """Train as `train` does, but return the results also if a signal stopped the runs."""
         how = RunSettings(**settings)
         self.trainers[0].check(total_steps)
         with ExitStack() as stack:
@@ -57,11 +63,11 @@ class Population:
                 run.begin_at, run.group = begin_at, _group_name(runs[0].folder.path)
                 stack.enter_context(run)
             _warn_if_steps_differ(runs)
-            console, first = Console(quiet=how.quiet, highlight=False), min(run.step for run in runs)
+            console, first = make_console(how.quiet), min(run.step for run in runs)
             view = stack.enter_context(ProgressView(console, total_steps, first, how.quiet))
             try:
                 self._train(runs, lambda step: view.show(step, lambda: [run.status() for run in runs]))
-            except KeyboardInterrupt:
+            except STOPS:
                 if not signals.received:
                     raise
                 for run in runs:

@@ -15,6 +15,7 @@ from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
 from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.saved import saved
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
@@ -26,6 +27,7 @@ from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
 from minerva.runs.settings import Result, RunSettings
+from minerva.runs.signals import raise_received
 from minerva.runs.status import RunStatus, gauge_values
 
 
@@ -65,6 +67,7 @@ class Trainer(ABC):
         if config is not None and (positional or hyperparameters):
             raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
         self.env, self.seed, self.ranks = env_id, seed, ranks
+        self._saved_env = saved(env_id)
         self.config = self._config_from(positional, hyperparameters) if config is None else config
         self.device = usable_device(device)
         self.num_envs: int = self.share.num_envs
@@ -93,8 +96,15 @@ class Trainer(ABC):
         """Train for `total_steps` environment steps and write the run into `out_dir`.
 
         `settings` are the fields of `RunSettings`. An unfinished run of the same config in `out_dir` is resumed from
-        its last checkpoint.
+        its last checkpoint. After Ctrl-C a checkpoint is written and KeyboardInterrupt raised; after SIGTERM,
+        TerminatedError.
         """
+        result = self.run(total_steps, out_dir, **settings)
+        raise_received(result)
+        return result
+
+    def run(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
+        """Train as `train` does, but return the result also if a signal stopped the run."""
         how = RunSettings(**settings)
         self.check(total_steps)
         if self.ranks.count > 1:
@@ -203,15 +213,15 @@ class Trainer(ABC):
         actions: Tensor = self.agent.policy_action(obs).to(obs.device)
         return actions
 
-    def make_evaluator(self, episodes: int) -> Evaluator:
+    def make_evaluator(self, episodes: int, longest: int | None = None) -> Evaluator:
         """Return an evaluator with separate environments and seeds."""
-        return Evaluator(self.env, episodes, self.seed, self.envs.name)
+        return Evaluator(self.env, episodes, self.seed, self.envs.name, longest)
 
     def describe(self) -> dict[str, Any]:
         """Return algorithm, environment, seed, device, engine, hyperparameters and what is derived from the task."""
         return {
             "algo": self.algo,
-            "env": env_name(self.env),
+            **self._saved_env,
             "seed": self.seed,
             "device": str(self.device),
             "engine": self.envs.name,

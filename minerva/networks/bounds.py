@@ -16,15 +16,15 @@ Bound = float | Sequence[float] | np.ndarray | Tensor
 
 
 def action_bounds(low: Bound | None, high: Bound | None, act_dim: int) -> tuple[Tensor, Tensor]:
-    """Return both bounds as vectors [D]; None means -1 and 1. Raise ConfigError unless finite and low < high."""
+    """Return both bounds as vectors [D]; None means -1 and 1. Raise ConfigError unless high - low is finite and > 0."""
     ends = []
     for name, bound, default in (("action_low", low, -1.0), ("action_high", high, 1.0)):
-        end = torch.as_tensor(default if bound is None else bound, dtype=torch.get_default_dtype()).cpu()
+        end = torch.as_tensor(default if bound is None else bound, dtype=torch.get_default_dtype(), device="cpu")
         if end.shape not in ((), (act_dim,)):
             raise ConfigError(
                 f"{name} has shape {tuple(end.shape)}: give one number, or one for each of {act_dim} actions."
             )
-        ends.append(end * torch.ones(act_dim))
-    if not bool(torch.isfinite(torch.cat(ends)).all() and (ends[0] < ends[1]).all()):
+        ends.append(end * torch.ones(act_dim, device="cpu"))
+    if not bool(torch.isfinite(ends[1] - ends[0]).all() and (ends[0] < ends[1]).all()):
         raise ConfigError(f"action_low {ends[0].tolist()} must be finite and below action_high {ends[1].tolist()}.")
     return ends[0], ends[1]

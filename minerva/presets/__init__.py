@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minerva.config import Config, nearest
+from minerva.config import Config, check_plain, nearest
 from minerva.errors import ConfigError
 
 
@@ -60,9 +60,10 @@ def _from_file(file: Path, algo: str, env: str) -> Preset:
     """Return the environment's preset in a user's file, such as `minerva tune` writes."""
     try:
         table = tomllib.loads(file.read_text())
+        check_plain(table)
         made_for, known = table["algo"], _names(table)
         found = _preset(env, table) if env in known else None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{file} cannot be read as a preset ({error}): give a file as minerva tune writes it."
         ) from None

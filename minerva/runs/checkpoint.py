@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from minerva.compute.tree import Tree
+from minerva.config import check_plain
 from minerva.errors import CheckpointError, TrainingError
 from minerva.runs import files
 from minerva.spec import ActionSpec, ObservationSpec
@@ -29,6 +30,8 @@ TENSOR = "__tensor__"
 
 LARGEST_HEADER = 16 << 20
 """Bytes. The header is parsed before the digest is checked, and a giant one would take minutes and all memory."""
+MOST_TENSORS = 20_000
+"""A real checkpoint has a few dozen, and one for each environment. Each takes time to read, even if it is empty."""
 
 
 class Checkpoint(NamedTuple):
@@ -81,8 +84,10 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
     try:
         _refuse_giant_header(path)
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
+            metadata, names = file.metadata() or {}, file.keys()
+            if len(names) > MOST_TENSORS:
+                raise ValueError(f"it holds {len(names)} tensors, more than {MOST_TENSORS}")
+            tensors = {name: file.get_tensor(name) for name in names}
         content = json.loads(metadata.get(KEY, "null"))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
@@ -103,11 +108,14 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
         about, state = content["about"], _join(content["state"], tensors)
         if version == POLICY_FORMAT:
             about |= _specs_of_format_2(about)
+        if not isinstance(about, dict) or not isinstance(state, dict):
+            raise TypeError("a description or a state")
+        check_plain(about)
+        bad = non_finite(state)
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path} lacks {error}: give a checkpoint that Minerva wrote.") from None
-    if not isinstance(about, dict) or not isinstance(state, dict):
-        raise CheckpointError(f"{path} lacks a description or a state: give a checkpoint that Minerva wrote.")
-    bad = non_finite(state)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not as Minerva writes it ({error}): give a run's checkpoint.") from None
     if bad:
         raise CheckpointError(f"{path} has a value in {bad} that is not finite: it cannot be used.")
     return Checkpoint(about, state), metadata[DIGEST]
@@ -183,10 +191,10 @@ def _split(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _join(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the value that `_split` took apart, with its tensors back in place."""
+    """Return the value that `_split` took apart, with its tensors back in place, each of them once."""
     if isinstance(value, dict):
         if TENSOR in value:
-            return tensors[value[TENSOR]]
+            return tensors.pop(value[TENSOR])
         return {key: _join(part, tensors) for key, part in value.items()}
     return [_join(part, tensors) for part in value] if isinstance(value, list) else value
 

@@ -67,18 +67,18 @@ class ShardedReplay:
         self.steps, self.written = rows.steps, rows.written
         self._all = call_all_ranks
 
-    def since(self, first: int) -> Tree:
-        """Return the rows of all ranks from index `first` on."""
-        rows: Tree = self._all("since", first)
+    def since(self, first: int, end: int) -> Tree:
+        """Return the rows of all ranks of indices [first, end)."""
+        rows: Tree = self._all("since", first, end)
         return rows
 
     def put(self, first: int, rows: Tree) -> None:
         """Write rows returned by `since` back, each rank its share."""
         self._all("put", first, rows)
 
-    def hold(self, rows: Tree) -> None:
-        """Replace the contents of the replays by these rows, each rank by its share."""
-        self._all("hold", rows)
+    def hold(self, count: int) -> None:
+        """Forget the rows of all ranks, and expect `count` from `put`, numbered from 0."""
+        self._all("hold", count)
 
 
 def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any) -> Any:
@@ -94,8 +94,10 @@ def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any)
     assert rows is not None  # only `ShardedReplay` calls the methods below
     if name == "since":
         return mapped(lambda part: ranks.all_gathered(part, 1), rows.since(*arguments))
-    *before, whole = arguments
-    return getattr(rows, name)(*before, mapped(lambda part: ranks.local_shard(part, 1), whole))
+    if name == "hold":
+        return rows.hold(*arguments)
+    first, whole = arguments
+    return rows.put(first, mapped(lambda part: ranks.local_shard(part, 1), whole))
 
 
 # --- the state of all environments --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import secrets
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import yaml
 
 import minerva
+from minerva.config import check_plain
 from minerva.errors import RunError
 from minerva.runs import files
 
@@ -21,6 +23,8 @@ PROVENANCE = ("versions", "commit", "started")
 """Keys of config.yaml that record how a run was made."""
 NOT_COMPARED = (*PROVENANCE, "device", "derived")
 """Keys that are ignored when two configs are compared."""
+ONE_VALUE = ("env_kwargs",)
+"""Keys whose mapping is compared as one value: an argument that is None is not an argument that is absent."""
 
 LARGEST_CONFIG = 1_000_000
 """Characters; a real config has a few thousand."""
@@ -96,9 +100,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def new_folder_name(algo: str, env: str, seed: int) -> str:
-    """Return `<algo>_<env>_seed<seed>_<time>`, safe as a file name."""
+    """Return `<algo>_<env>_seed<seed>_<time>-<random>`, safe as a file name and another at each call."""
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", env).strip("-")
-    return f"{algo}_{name}_seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}"
+    return f"{algo}_{name}_seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -118,11 +122,14 @@ class _PlainDumper(yaml.SafeDumper):
 def read_config(path: Path) -> dict[str, Any]:
     """Read a config.yaml. Raise RunError if it is not one."""
     try:
+        if not path.is_file():
+            raise OSError("it is not a regular file")
         with open(path) as file:
             text = file.read(LARGEST_CONFIG + 1)
         if len(text) > LARGEST_CONFIG:
             raise yaml.YAMLError(f"it is longer than {LARGEST_CONFIG} characters")
         config = yaml.load(text, _PlainLoader)
+        check_plain(config)
     except (OSError, yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(f"{path} cannot be read as YAML ({reason}): give a config.yaml that Minerva wrote.") from None
@@ -193,7 +200,7 @@ def _commit() -> str | None:
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name not in ONE_VALUE:
             flat |= {f"{name}.{inner}": deep for inner, deep in value.items()}
         else:
             flat[name] = value

@@ -10,21 +10,20 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import torch
-from rich.console import Console
 
 from minerva.compute.compiled import matmul_precision
 from minerva.compute.seeding import global_generators, set_global_generators
-from minerva.compute.tree import Tree, mapped
+from minerva.compute.tree import Tree
 from minerva.envs.engine import Episode
-from minerva.errors import CheckpointError, RunError, TrainingError
-from minerva.evaluation import EvaluationInterruptedError
+from minerva.errors import CheckpointError, RunError, TrainingError, printable
+from minerva.evaluation import EvaluationInterruptedError, longest_episode
 from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, check_structure
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
+from minerva.runs.output import make_console
 from minerva.runs.settings import Result, RunSettings
-from minerva.runs.signals import StopSignals
+from minerva.runs.signals import STOPS, StopSignals
 from minerva.runs.status import RunStatus
 from minerva.runs.store import CheckpointStore, LoadedCheckpoint
 from minerva.runs.terminal import ProgressView
@@ -66,7 +65,7 @@ class Run:
         self.folder = RunFolder(out_dir, trainer.algo)
         self.store = CheckpointStore(self.folder)
         self.eval_every = settings.eval_every or max(math.ceil(total_steps / EVALUATIONS), 1)
-        self.console = Console(quiet=settings.quiet, highlight=False)
+        self.console = make_console(settings.quiet)
         self.step = 0
         self.returns: dict[str, float] = {}
         self._evaluated: int | None = None
@@ -117,8 +116,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Close the run. Suppress the KeyboardInterrupt of a signal that came before the step was finished."""
-        aborted = kind is KeyboardInterrupt and self._signals.received and self._saved is not None
+        """Close the run. Suppress the error of a signal that came before the step was finished."""
+        aborted = isinstance(error, STOPS) and self._signals.received and self._saved is not None
         if aborted:
             self.stop_at_last_checkpoint()
         self._exit.close()
@@ -134,9 +133,9 @@ class Run:
         return self._stopped or self._finished or self.already_finished
 
     def result(self) -> Result:
-        """Return the outcome: folder, last step, and the returns before and after training."""
+        """Return the outcome: folder, last step, the returns before and after training, and the signal received."""
         returns = {name: self.returns.get(name, math.nan) for name in ("random", "before", "after", "best")}
-        return Result(self.folder.path, not self._stopped, self.step, **returns)
+        return Result(self.folder.path, not self._stopped, self.step, **returns, signal=self._signals.number)
 
     def _open(self, stack: ExitStack) -> None:
         """Create the folder, or resume the run in it."""
@@ -194,11 +193,8 @@ class Run:
         check_structure(expected, saved, "agent")
         unavailable_reason = self.trainer.load_state_dict(state["trainer"])
         rows = self.trainer.rows
-        if rows is not None and loaded.rows_lost:
-            rows.hold(mapped(lambda *parts: torch.cat(parts), *(part for _, part in loaded.rows)))
-        elif rows is not None:
-            for first, part in loaded.rows:
-                rows.put(first, part)
+        if rows is not None:
+            loaded.rows.put_into(rows, renumbered=loaded.rows_lost)
         set_global_generators(state["generators"])
         self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"] is True
         self.returns = {str(name): float(value) for name, value in state["returns"].items()}
@@ -221,13 +217,14 @@ class Run:
         return {**provenance()["versions"], "seeds trained together": self.together, **self.workers}
 
     def _say(self, sentence: str) -> None:
-        self.console.print(sentence, markup=False, soft_wrap=True)  # print paths verbatim
+        self.console.print(printable(sentence), markup=False, soft_wrap=True)  # print paths verbatim
 
     def _start(self, stack: ExitStack) -> None:
         """Open the evaluator, the logs and the progress view; `stack` closes them."""
         settings = self.settings
         self._versions = self._versions_and_workers()
-        self._evaluator = self.trainer.make_evaluator(settings.eval_episodes)
+        longest = longest_episode(self.total_steps, self.eval_every, settings.eval_episodes)
+        self._evaluator = self.trainer.make_evaluator(settings.eval_episodes, longest)
         stack.callback(self._evaluator.close)
         wandb = stack.enter_context(wandb_run(settings.wandb, self.folder.path.name, self.config, self.group))
         try:

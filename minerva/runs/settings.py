@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from minerva.compute.compiled import CompileMode, MatmulPrecision
@@ -58,3 +59,5 @@ class Result:
     before: float
     after: float
     best: float
+    signal: Signals | None = None
+    """SIGINT or SIGTERM, if one was received."""

@@ -1,12 +1,15 @@
 """A run's checkpoints: the last, the previous and the best, and the replay's rows, each row written once.
 
-Saving writes the rows that are new since the last checkpoint as one more file (a segment), then the checkpoint that
-lists all segments of the replay's window, and removes segments that neither it nor the previous checkpoint needs. So
-there is a complete checkpoint at every moment.
+Saving writes the rows that are new since the last checkpoint as more files (segments), then the checkpoint that lists
+all segments of the replay's window, and removes segments that neither it nor the previous checkpoint needs. So there is
+a complete checkpoint at every moment. Rows are written and read one segment at a time: a replay may fill the memory.
 """
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,6 +22,8 @@ from minerva.runs.folder import RunFolder
 logger = logging.getLogger("minerva")
 
 SEGMENTS = "replay_segments"
+SEGMENT_BYTES = 1 << 24
+"""Largest size of a segment; a row larger than that is a segment of its own."""
 
 
 class ReplayRows(Protocol):
@@ -27,14 +32,14 @@ class ReplayRows(Protocol):
     steps: int
     written: int
 
-    def since(self, first: int) -> Tree:
-        """Return the rows from index `first` on, as tensors by dtype."""
+    def since(self, first: int, end: int) -> Tree:
+        """Return the rows of indices [first, end), as tensors by dtype."""
 
     def put(self, first: int, rows: Tree) -> None:
-        """Write rows returned by `since(first)` back."""
+        """Write rows returned by `since(first, end)` back."""
 
-    def hold(self, rows: Tree) -> None:
-        """Replace the contents of the replay by these rows."""
+    def hold(self, count: int) -> None:
+        """Forget all rows, and expect `count` from `put`, of indices from 0."""
 
 
 class Segment(NamedTuple):
@@ -45,12 +50,34 @@ class Segment(NamedTuple):
     digest: str
 
 
+class SavedRows:
+    """The replay's rows on disk. Iterating reads one segment after the other, each with the index of its first row."""
+
+    def __init__(self, segments: Sequence[Segment], read: Callable[[Segment], Tree]) -> None:
+        self.segments, self._read = segments, read
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[tuple[int, Tree]]:
+        for segment in self.segments:
+            yield segment.first, self._read(segment)
+
+    def put_into(self, replay: ReplayRows, renumbered: bool) -> None:
+        """Put the rows into a replay. `renumbered`: as its only rows, of indices from 0."""
+        first = self.segments[0].first if renumbered else 0
+        if renumbered:
+            replay.hold(self.segments[-1].end - first)
+        for index, rows in self:
+            replay.put(index - first, rows)
+
+
 class LoadedCheckpoint(NamedTuple):
-    """A checkpoint read from disk, with its path and the replay's rows, each part with the index of its first row."""
+    """A checkpoint read from disk, with its path and the replay's rows."""
 
     path: Path
     checkpoint: Checkpoint
-    rows: list[tuple[int, Tree]]
+    rows: SavedRows
     segments: list[Segment]
     """Files of these rows; empty if earlier rows could not be read, because the rows are then renumbered."""
 
@@ -121,7 +148,7 @@ class CheckpointStore:
         raise errors[0] if errors else CheckpointError(f"{self.folder.path} has no checkpoint of step {step}.")
 
     def _read(self, path: Path, whole: bool) -> LoadedCheckpoint:
-        """Read a checkpoint with all its rows; or, if not `whole`, with those after the last damaged segment."""
+        """Read a checkpoint and verify its rows; if not `whole`, leave out those up to the last damaged segment."""
         checkpoint, _ = read_checkpoint(path)
         if "format" in checkpoint.about:
             raise CheckpointError(
@@ -132,14 +159,16 @@ class CheckpointStore:
             segments = [Segment(int(first), int(end), str(digest)) for first, end, digest in checkpoint.state[SEGMENTS]]
         except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{path} is not the last checkpoint of a run: give a run's folder.") from None
-        rows: list[tuple[int, Tree]] = []
+        intact: list[Segment] = []
         for segment in segments:
             try:
-                rows.append((segment.first, self._read_rows(segment, path)))
+                self._read_rows(segment, path)
+                intact.append(segment)
             except CheckpointError:
                 if whole or segment is segments[-1]:
                     raise
-                rows = []
+                intact = []
+        rows = SavedRows(intact, partial(self._read_rows, path=path))
         return LoadedCheckpoint(path, checkpoint, rows, segments if whole else [])
 
     def _read_rows(self, segment: Segment, path: Path) -> Tree:
@@ -158,9 +187,12 @@ class CheckpointStore:
         known = [segment for segment in self._segments if segment.end > oldest]
         first = max(known[-1].end if known else 0, oldest)
         if first < rows.written:
-            new = Segment(first, rows.written, "")
-            digest = save_checkpoint(self._path(new), Checkpoint({}, {"rows": rows.since(first)}))
-            known.append(new._replace(digest=digest))
+            row_bytes = sum(part.nbytes for part in rows.since(first, first + 1).values())
+            starts = range(first, rows.written, max(SEGMENT_BYTES // row_bytes, 1))
+            for start, end in pairwise([*starts, rows.written]):
+                new = Segment(start, end, "")
+                digest = save_checkpoint(self._path(new), Checkpoint({}, {"rows": rows.since(start, end)}))
+                known.append(new._replace(digest=digest))
         return known
 
     def _path(self, segment: Segment) -> Path:

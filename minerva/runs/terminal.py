@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from minerva.errors import printable
 from minerva.runs.status import RunStatus
 
 LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
@@ -105,7 +106,7 @@ class TerminalView(ExitStack):
 
     def say(self, line: str) -> None:
         """Print a line verbatim."""
-        self.console.print(line, markup=False, soft_wrap=True)
+        self.console.print(printable(line), markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self.in_place:

@@ -33,8 +33,8 @@ class Trainable(Protocol):
     def specs(self) -> dict[str, Any]:
         """Return the observation and action specs, so that the policy can be rebuilt without the environment."""
 
-    def make_evaluator(self, episodes: int) -> Evaluator:
-        """Return an evaluator that plays this many episodes per evaluation."""
+    def make_evaluator(self, episodes: int, longest: int) -> Evaluator:
+        """Return an evaluator of this many episodes, cut after `longest` steps where there is no time limit."""
 
     def greedy(self, obs: Tensor) -> Tensor:
         """Return the deterministic actions of the policy."""

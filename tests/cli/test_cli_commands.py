@@ -120,7 +120,7 @@ def test_a_new_folder_is_named_after_algorithm_environment_and_seed(tmp_path: Pa
     with contextlib.redirect_stdout(io.StringIO()) as output:
         assert main([*command, "--out-dir", str(tmp_path / "out")]) == 0
     (folder,) = (tmp_path / "out").iterdir()
-    assert re.fullmatch(r"ppo_Pendulum-v1_seed3_\d{8}-\d{6}", folder.name)
+    assert re.fullmatch(r"ppo_Pendulum-v1_seed3_\d{8}-\d{6}-[0-9a-f]{8}", folder.name)
     assert output.getvalue().splitlines()[-1] == f"run: {folder}"
 
 
@@ -153,7 +153,7 @@ def test_the_same_run_dir_command_repeated_finishes_the_run(
     monkeypatch.setattr(Stack, "learn", learn_and_be_stopped)
     folder = tmp_path / "[a] folder"  # with characters that a shell and rich would read otherwise
     codes = [main(train_command(folder)) for _ in range(6)]
-    assert codes == [3, 3, 3, 3, 0, 0]  # four updates, the end, and nothing more to do
+    assert codes == [143, 143, 143, 143, 0, 0]  # four updates, the end, and nothing more to do
     out = capsys.readouterr().out
     assert f"  minerva train ppo --resume '{folder}'\nrun: {folder}\n" in out
     assert training_steps(folder) == list(range(BATCH, STEPS + 1, BATCH))

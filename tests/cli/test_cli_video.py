@@ -54,7 +54,7 @@ def test_a_run_is_filmed_into_its_own_folder(finished_run: FinishedRun, capsys: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_code_3_and_leaves_no_half_file(
+def test_a_signal_ends_it_with_its_status_and_leaves_no_half_file(
     number: signal.Signals, finished_run: FinishedRun, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "minerva", "video", str(finished_run.folder)]
@@ -67,5 +67,5 @@ def test_a_signal_ends_it_with_code_3_and_leaves_no_half_file(
         time.sleep(0.05)
     child.send_signal(number)
     out, _ = child.communicate(timeout=60)
-    assert (child.returncode, out) == (3, "stopped: no video was written.\n")
+    assert (child.returncode, out) == (128 + number, "stopped: no video was written.\n")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minerva.compute.tree import mapped
 from minerva.data.fields import Field, transition_fields
 from minerva.data.replay import Replay
-from minerva.errors import CheckpointError
+from minerva.errors import CheckpointError, ConfigError
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from minerva.spec import ObservationSpec
 
@@ -202,3 +202,24 @@ def test_each_field_keeps_its_own_dtype_and_shape() -> None:
     restored.load_state_dict(replay.state_dict())
     restored.put(0, replay.since(0))
     assert all(torch.equal(restored.state["storage"][name], rows) for name, rows in replay.state["storage"].items())
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [10**14, 10**18, 10**30])
+def test_a_replay_that_does_not_fit_is_refused_with_its_bytes_and_the_setting(capacity: int) -> None:
+    rows = {"obs": Field((3,)), "picture": Field((4, 4), torch.uint8)}
+    needed = capacity * (3 * 4 + 2 * 4 + 16)  # observation and two flags as float32, and the picture
+    with pytest.raises(ConfigError, match=rf"replay_size is {capacity:,}: the replay needs {needed:,} bytes"):
+        Replay(capacity, 2, rows, CPU)
+
+
+def test_rows_are_held_as_the_only_ones_in_several_parts() -> None:
+    replay, restored = make(33, 2, 20), make(12, 2, 20, seed=1)
+    restored.hold(8)
+    restored.put(0, replay.since(25, 28))
+    restored.put(3, replay.since(28, 33))
+    assert len(restored) == 16
+    expected = replay.newest(8)
+    assert all(torch.equal(values, expected[name]) for name, values in restored.newest(20).items())

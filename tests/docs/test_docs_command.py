@@ -76,7 +76,7 @@ def test_serving_ends_with_its_command(number: signal.Signals, tmp_path: Path) -
         assert page.read() == b"the site"
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 3
+    assert process.returncode == 128 + number
     assert "Traceback" not in error
     time.sleep(0.1)
     with socket.socket() as again:

@@ -42,6 +42,8 @@ def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
         (spaces.Box(-np.inf, np.inf, (2,)), "unbounded.*RescaleAction"),
         (bounded([-1, -np.inf], [1, 1]), "unbounded"),
         (bounded([-1, -1], [1, np.inf]), "unbounded"),
+        (spaces.Box(-1.7e308, 1.7e308, (2,), np.float64), r"unbounded.*3\.4e\+38.*RescaleAction"),
+        (spaces.Box(0.0, 3.5e38, (2,), np.float64), "unbounded"),
         (box(2, 2), r"shape \(2, 2\).*vector"),
         (box(), r"shape \(\).*vector"),
         (box(0), r"shape \(0,\).*vector"),

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,8 +16,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from collecting import drawn
+from probe_envs import Endless, vector_space
 
+import minerva
+from minerva.compute.python import PYTHON, search_path
 from minerva.envs.engine import Engine
 from minerva.envs.engines import subprocesses as processes
 from minerva.envs.engines.gymnasium import GymnasiumEngine
@@ -104,6 +109,39 @@ def test_snapshots_are_those_of_the_environments_here(expected: list[Any], engin
     assert trajectory(there, 30) == trajectory(here, 30)
 
 
+class Gambler(Endless):
+    """Draws from the generators of its process, when it is made and in every step, and shows the draws."""
+
+    observation_space = vector_space(4)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = random.random()
+
+    def draws(self) -> Any:
+        return np.array([self.made, random.random(), np.random.random(), float(torch.rand(()))])  # noqa: NPY002
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        return self.draws(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.draws(), 0.0, False, False, {}
+
+
+def test_a_seed_seeds_the_generators_of_every_process(engine: Any) -> None:
+    def draws(envs: Engine, seed: int) -> np.ndarray:
+        first = envs.reset([seed, seed + 1]).numpy()
+        return np.stack([first, *(envs.step(torch.zeros(2, 1)).next_obs.numpy() for _ in range(3))])
+
+    envs = engine(Gambler, 2)  # in two processes
+    first, other, again = draws(envs, 3), draws(envs, 8), draws(envs, 3)
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first, draws(engine(Gambler, 2), 3))
+    assert not np.isin(first[..., 1:], other[..., 1:]).any(), "another seed, other draws"
+    assert not np.isin(first[:, 0], first[:, 1]).any(), "another process, other draws"
+
+
 def test_a_wrong_environment_is_refused_with_its_own_message(engine: Any) -> None:
     with pytest.raises(EnvError, match="Did you mean"):
         engine("Pendulun-v1")
@@ -156,3 +194,48 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+@pytest.mark.parametrize("imports_from_here", [False, True])
+def test_a_worker_imports_its_parents_packages_and_none_that_lie_in_the_folder(
+    imports_from_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = "import os\nos.mkdir('imported_' + __name__)\nraise ImportError(__name__)\n"
+    for name in ("minerva", "torch", "numpy", "json", "sitecustomize", "usercustomize"):
+        (tmp_path / f"{name}.py").write_text(planted)
+    (tmp_path / "minerva").mkdir()
+    (tmp_path / "minerva" / "__init__.py").write_text(planted)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ([""] if imports_from_here else []) + [path for path in sys.path if path])
+    engine = SubprocessEngine("Pendulum-v1", 1)
+    try:
+        engine.reset([0])
+        engine.step(torch.zeros(1, 1))
+    finally:
+        engine.close()
+    assert list(tmp_path.glob("imported_*")) == []
+
+
+def test_a_worker_finds_what_its_parent_finds_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_task.py").write_text(
+        "import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:PendulumEnv')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    engine = SubprocessEngine("my_own_task:Mine-v0", 1)
+    try:
+        engine.reset([0])
+    finally:
+        engine.close()
+
+
+def test_the_search_path_finds_this_package_before_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "minerva").mkdir()
+    (tmp_path / "minerva" / "__init__.py").write_text("raise ImportError")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    shown = subprocess.run(
+        [*PYTHON, "-c", "import minerva; print(minerva.__file__)"], env=search_path(), capture_output=True, text=True
+    )
+    assert shown.stdout.strip() == minerva.__file__

@@ -123,6 +123,19 @@ def test_a_non_finite_value_is_found_when_episodes_are_taken_and_not_before() ->
         envs.take_episodes()
 
 
+def test_a_reward_that_float32_cannot_hold_is_non_finite() -> None:
+    class Costly(Pendulum):
+        def simulate(self, *inputs: Any) -> Any:
+            simulation, rewards, terminated = super().simulate(*inputs)
+            return simulation, rewards.double() * 1e100, terminated
+
+    envs = Costly("Pendulum-v1", 1, torch.device("cpu"))
+    envs.reset([0])
+    envs.step(torch.zeros(1, 1))
+    with pytest.raises(EnvStepError, match="not finite, first in environment 0"):
+        envs.take_episodes()
+
+
 def test_a_step_is_send_and_then_recv() -> None:
     envs = pendulum(1)
     with pytest.raises(EnvError, match="no step under way"):

@@ -11,11 +11,12 @@ from collecting import drawn
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_envs import UNIT_ACTIONS, Broken, Counter, Ending, Endless, Listener, Lottery, Makes, rows
+from probe_envs import UNIT_ACTIONS, Answering, Broken, Counter, Ending, Endless, Listener, Lottery, Makes, rows
 
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import make_engine
-from minerva.errors import EnvError, TrainingError
+from minerva.envs.engines.subprocesses import SubprocessEngine
+from minerva.errors import EnvError, EnvStepError, TrainingError
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 ENDINGS = [Ending(3, True, False), Ending(1, False, True), Ending(2, True, True), Ending(4, False, True)]
@@ -277,3 +278,60 @@ def test_the_step_is_counted_from_the_episodes_start() -> None:
 def test_what_float32_cannot_hold_is_non_finite() -> None:
     with np.errstate(over="ignore"), pytest.raises(EnvError, match="non-finite observation"):
         step_until_broken(lambda number: Broken(1, obs=1e39))
+
+
+def answered(**answer: Any) -> tuple[float, bool, bool]:
+    """Reward and flags of a step of the second environment, which answers with these values."""
+    envs = make_engine(Makes(lambda number: Answering(**answer if number else {})), 2)
+    envs.reset([0, 1])
+    step = envs.step(torch.zeros((2, 1)))
+    return float(step.rewards[1]), bool(step.terminated[1]), bool(step.truncated[1])
+
+
+NO_FLAGS = (None, "False", "", np.nan, 0, 1.0, [], [True, False], np.array([True, False]), np.float64(0), {}, object())
+NO_REWARDS = (None, "1.5", b"1", 1j, [], [1.0, 2.0], [[1.0], [2.0, 3.0]], {}, 10**400, np.datetime64(1, "s"), object())
+NO_OBSERVATIONS = (["0.5"], [None], [1j], [object()], "0.5", [[0.5], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "expected"),
+    [(what, value, "a bool") for what in ("terminated", "truncated") for value in NO_FLAGS]
+    + [("reward", value, "a float") for value in NO_REWARDS]
+    + [("observation", value, "an array of floats") for value in NO_OBSERVATIONS],
+)
+def test_a_value_of_another_type_is_refused_with_the_type_that_was_expected(
+    what: str, value: Any, expected: str
+) -> None:
+    kind = type(value).__name__
+    message = rf"(?s)Makes gave the {what} .*\(a {kind}\) in environment 1, where {expected} is expected"
+    with pytest.raises(EnvStepError, match=message):
+        answered(**{what: value})
+
+
+@pytest.mark.parametrize("one", [1.5, np.float32(1.5), np.array(1.5), np.array([1.5], np.float16), torch.tensor(1.5)])
+@pytest.mark.parametrize("yes", [True, np.True_, np.array(True), np.array([True]), torch.tensor(True)])
+def test_a_number_and_a_flag_may_come_in_an_array_of_one(one: Any, yes: Any) -> None:
+    assert answered(reward=one, terminated=yes) == (1.5, True, False)
+    assert answered(reward=np.int64(3), truncated=yes) == (3.0, False, True)
+
+
+def test_a_process_of_its_own_refuses_it_too() -> None:
+    envs = SubprocessEngine(lambda: Answering(terminated="False"), 1)
+    try:
+        envs.reset([0])
+        with pytest.raises(EnvStepError, match=r"gave the terminated 'False' \(a str\) in environment 0, where a bool"):
+            envs.step(torch.zeros((1, 1)))
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("reward", [3.5e38, -1e39, 1e307, np.float64(1.7e308)])
+def test_a_reward_that_float32_cannot_hold_is_non_finite(reward: float) -> None:
+    with pytest.raises(EnvError, match=r"non-finite reward in environment 1 at step 2 .* \(float32 ends at 3.4e\+38\)"):
+        step_until_broken(lambda number: Broken(2 if number == 1 else -1, reward=reward))
+
+
+def test_the_widest_bounds_are_reached_from_end_to_end() -> None:
+    widest = float(np.finfo(np.float32).max)
+    space = spaces.Box(-widest, widest, (1,), np.float64)
+    np.testing.assert_array_equal(heard(space, [-1], [-0.5], [0], [0.5], [1]).T / widest, [[-1, -0.5, 0, 0.5, 1]])

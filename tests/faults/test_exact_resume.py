@@ -11,16 +11,16 @@ import pytest
 from fault_tasks import TASKS, differing, outcome
 
 from minerva.envs.engine import Engine
-from minerva.runs.store import CheckpointStore, LoadedCheckpoint
+from minerva.runs.store import CheckpointStore, LoadedCheckpoint, SavedRows
 from minerva.trainers.registry import trainer_class
 
 
 def train(algo: str, folder: Path, env: Any = None, **settings: Any) -> Any:
-    """Train in a trainer of its own, as a new process would."""
+    """Train in a trainer of its own, as a new process of the command line would."""
     task = TASKS[algo]
     trainer = trainer_class(algo)(env or task.env, 0, "cpu", **task.hyperparameters)
     watched = {"eval_every": task.eval_every, "eval_episodes": 2, "quiet": True, "compile": "off"}
-    return trainer.train(task.steps, out_dir=folder, **{**watched, **settings})
+    return trainer.run(task.steps, out_dir=folder, **{**watched, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_every_part_of_the_state_counts(
         found = newest(self, step)
         mine, other = found.checkpoint.state, {"trainer": fresh.state_dict(), "generators": 0}
         if part == "rows":
-            return found._replace(rows=[])
+            return found._replace(rows=SavedRows([], dict))
         *path, name = part.split("/")
         for key in path:
             mine, other = mine[key], other[key]

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 import torch
+from trees import leaves
 
 from minerva.compute import compiled as compiled_module
-from minerva.loop.agent import as_tensors, metrics_to_host
+from minerva.errors import TrainingError
+from minerva.loop.agent import Agent, as_tensors, metrics_to_host
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.sac.agent import SACAgent
+from minerva.trainers.vmpo.agent import VMPOAgent
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -99,3 +103,60 @@ def test_what_is_worth_compiling_is_compiled(mode: Any, updates: int, wanted: bo
         name: isinstance(attrgetter(name)(functions), compiled_module._Compiled) for name in agent.VMAPPED_METHODS
     }
     assert pieces == {name: wanted and name in agent.COMPILED_METHODS for name in agent.VMAPPED_METHODS}
+
+
+# --- an update by hand ------------------------------------------------------------------------------------------------
+
+
+def rows(*shape: int) -> dict[str, torch.Tensor]:
+    """What every agent learns from, under PPO's names."""
+    source = torch.Generator().manual_seed(3)
+    vectors = {name: torch.randn(*shape, 3, generator=source) for name in ("obs", "next_obs")}
+    numbers = {name: torch.zeros(*shape) for name in ("terminated", "ended")}
+    actions = torch.rand(*shape, 2, generator=source) - 0.5
+    return {**vectors, **numbers, "actions_raw": actions, "rewards": torch.randn(*shape, generator=source)}
+
+
+def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def ppo_update(bad: float) -> tuple[Agent, Any]:
+    agent, rollout = PPOAgent(3, 2, minibatch_size=8), rows(8, 2)
+    rollout["rewards"][3, 1] = bad
+    return agent, lambda: agent.update(rollout)
+
+
+def ppo_normalizer_update(bad: float) -> tuple[Agent, Any]:
+    agent, rollout = PPOAgent(3, 2, minibatch_size=8), rows(8, 2)
+    rollout["obs"][3, 1, 0] = bad
+    return agent, lambda: agent.update(rollout)
+
+
+def vmpo_update(bad: float) -> tuple[Agent, Any]:
+    agent, taken = VMPOAgent(3, 2), rows(16)
+    returns = taken["rewards"].clone()
+    returns[5] = bad
+    old = {"old_means": torch.zeros(16, 2), "old_log_stds": torch.zeros(16, 2)}
+    batch = {"obs": taken["obs"], "actions": taken["actions_raw"], "advantages": taken["rewards"], "returns": returns}
+    return agent, lambda: agent.update({**batch, **old})
+
+
+def sac_update(bad: float) -> tuple[Agent, Any]:
+    agent, taken = SACAgent(3, 2), rows(16)
+    taken["rewards"][5] = bad
+    batch = {name: taken[name] for name in ("obs", "next_obs", "rewards")}
+    return agent, lambda: agent.update({**batch, "actions": taken["actions_raw"], "dones": taken["terminated"]})
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("make", [ppo_update, ppo_normalizer_update, vmpo_update, sac_update])
+def test_an_update_that_is_not_finite_is_undone_and_reported(make: Any, bad: float) -> None:
+    agent, update = make(bad)
+    before = leaves(agent.state)
+    with pytest.raises(TrainingError, match="not finite, and is undone: give finite data"):
+        update()
+    assert _equal(leaves(agent.state), before)
+    agent, update = make(0.0)
+    update()
+    assert not _equal(leaves(agent.state), before)

@@ -191,6 +191,52 @@ def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path, monkeypatch
         load_checkpoint(tmp_path / "a.pt")
 
 
+def test_more_tensors_than_any_run_has_are_refused_unread(tmp_path: Path) -> None:
+    whole = {f"{i}": torch.zeros(0) for i in range(module.MOST_TENSORS + 1)}
+    save_file(whole, tmp_path / "a.pt", metadata={"minerva": "{}"})
+    with pytest.raises(CheckpointError, match=r"a\.pt .* 20001 tensors"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+def written_by_hand(path: Path, state: str) -> Path:
+    """A checkpoint whose state is this JSON text, with the right digest."""
+    tensors = {"x": torch.ones(3)}
+    text = f'{{"format": {module.FORMAT}, "about": {{}}, "state": {state}}}'
+    save_file(tensors, path, metadata={"minerva": text, "sha256": module._digest(text, tensors)})
+    return path
+
+
+REFERENCE = '{"__tensor__": "x"}'
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        f'{{"a": {REFERENCE}, "b": {REFERENCE}}}',
+        '{"a": {"__tensor__": "y"}}',
+        '{"a": {"__tensor__": ["x"]}}',
+        REFERENCE,
+    ],
+)
+def test_a_state_that_minerva_does_not_write_is_refused(state: str, tmp_path: Path) -> None:
+    assert refusal(written_by_hand(tmp_path / "good.pt", f'{{"a": {REFERENCE}}}')) == ""
+    assert str(tmp_path) in refusal(written_by_hand(tmp_path / "a.pt", state))
+
+
+def test_however_deep_a_state_is_it_is_read_or_refused(tmp_path: Path) -> None:
+    texts = [
+        text
+        for deep in (10, *range(400, 520, 5), 900, 100_000)
+        for text in (
+            '{"rows":' * deep + "1" + "}" * deep,
+            '{"trainer":{"agent":' + '{"a":' * deep + "1" + "}" * (deep + 2),
+        )
+    ]
+    answers = [refusal(written_by_hand(tmp_path / "a.pt", text)) for text in texts]
+    assert answers[0] == ""
+    assert "a.pt" in answers[-1]
+
+
 # --- nothing is executed --------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ class Idle:
         action = ActionSpec.continuous([-1.0], [1.0])
         return {"observation": ObservationSpec((1,)).to_dict(), "action": action.to_dict()}
 
-    def make_evaluator(self, episodes: int) -> Any:
+    def make_evaluator(self, episodes: int, longest: int | None = None) -> Any:
         return self.script
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:

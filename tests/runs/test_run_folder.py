@@ -160,7 +160,7 @@ def test_checkpoints_say_what_they_are(folder: Path) -> None:
 )
 def test_a_folder_name_is_one_path_component(env: str, expected: str, tmp_path: Path) -> None:
     name = new_folder_name("ppo", env, 7)
-    assert re.fullmatch(re.escape(expected) + r"\d{8}-\d{6}", name)
+    assert re.fullmatch(re.escape(expected) + r"\d{8}-\d{6}-[0-9a-f]{8}", name)
     assert (tmp_path / name).parent == tmp_path
 
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from minerva.errors import TerminatedError
 from minerva.runs.signals import StopSignals
 
 BOTH = [signal.SIGINT, signal.SIGTERM]
@@ -16,7 +17,8 @@ def test_the_first_signal_is_noted_and_the_second_interrupts(number: signal.Sign
         assert not signals.received
         signal.raise_signal(number)
         assert signals.received
-        with pytest.raises(KeyboardInterrupt):
+        assert signals.number is number
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else TerminatedError):
             signal.raise_signal(number)
 
 

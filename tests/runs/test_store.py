@@ -3,6 +3,8 @@
 import errno
 import logging
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,11 @@ import pytest
 import torch
 from tiny_runs import Numbers
 
+from minerva.data.fields import Field
+from minerva.data.replay import Replay
 from minerva.errors import CheckpointError, RunError, TrainingError
 from minerva.runs import files
+from minerva.runs import store as store_module
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint
 from minerva.runs.files import locked
 from minerva.runs.folder import RunFolder
@@ -65,6 +70,58 @@ def test_every_row_is_written_once_and_removed_when_nobody_needs_it(
     names = [f"mpo_replay_{first}_{first + 8}.pt" for first in range(0, 40, 8)]
     assert [name for name in written if "replay" in name] == names
     assert segments(folder) == sorted(names[2:])  # rows 20 to 39 for the last, and the same for the one before it
+
+
+def test_many_new_rows_are_written_in_pieces_and_come_back(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "SEGMENT_BYTES", 3 * 4)  # three rows of one float32
+    saved(folder, 7, 18)
+    sizes = [path.stat().st_size for path in folder.last.parent.glob("*_replay_*")]
+    assert segments(folder) == sorted(
+        f"mpo_replay_{first}_{end}.pt" for first, end in ((0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 16), (16, 18))
+    )
+    assert max(sizes) - min(sizes) <= 16
+    found = CheckpointStore(folder).newest()
+    assert torch.equal(torch.cat([part["float32"] for _, part in found.rows]).flatten(), torch.arange(18.0))
+
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+import torch
+from minerva.data.fields import Field
+from minerva.data.replay import Replay
+from minerva.runs.checkpoint import Checkpoint
+from minerva.runs.folder import RunFolder
+from minerva.runs.store import CheckpointStore
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # MB
+
+fields = {"obs": Field((200,)), "rewards": Field(), "terminated": Field(), "truncated": Field()}
+replay = Replay(300_000, 2, fields, torch.device("cpu"))  # 232 MB
+store = CheckpointStore(RunFolder(Path(sys.argv[2]), "mpo"))
+replay.state["storage"]["float32"].fill_(1.0)
+before = peak()
+if sys.argv[1] == "save":
+    replay.written = replay.steps
+    store.save(Checkpoint({}, {"step": 0}), replay)
+else:
+    replay.hold(replay.steps)
+    replay.state["storage"]["float32"].fill_(0.0)
+    store.newest().rows.put_into(replay, renumbered=False)
+taken = peak() - before
+assert bool((replay.state["storage"]["float32"] == 1.0).all())
+print(taken)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is counted in kB on Linux")
+def test_saving_and_loading_take_little_memory_beside_the_replay(folder: RunFolder) -> None:
+    for action in ("save", "load"):
+        command = [sys.executable, "-c", MEASURED, action, str(folder.path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) < 0.75 * 232, action
 
 
 def no_links(*names: Any) -> None:
@@ -138,6 +195,12 @@ def test_rows_that_both_checkpoints_need_are_gone_without_if_they_are_damaged(
     assert found.rows_lost
     kept = torch.cat([part["float32"] for _, part in found.rows]).flatten()
     assert torch.equal(kept, torch.arange(*map(float, left)))
+    replay = Replay(20, 1, {"reward": Field()}, torch.device("cpu"))
+    replay.put = lambda first, rows: placed.append((first, len(rows["float32"])))  # type: ignore[method-assign]
+    placed: list[tuple[int, int]] = []
+    found.rows.put_into(replay, renumbered=True)
+    assert replay.written == left[1] - left[0]
+    assert placed == [(first, 8) for first in range(0, replay.written, 8)]
 
 
 def test_damage_of_rows_that_only_the_last_needs_costs_one_checkpoint(folder: RunFolder) -> None:

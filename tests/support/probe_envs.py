@@ -197,6 +197,25 @@ class Broken(Env):
         return np.array([0.0, self.bad_obs if self._breaks() else 0.0])
 
 
+class Answering(Env):
+    """Answers every step with the values that it was made with."""
+
+    action_space = UNIT_ACTIONS
+    observation_space = vector_space(1)
+
+    def __init__(
+        self, observation: Any = (0.0,), reward: Any = 0.0, terminated: Any = False, truncated: Any = False
+    ) -> None:
+        self.answer = (observation, reward, terminated, truncated, {})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> StepResult:
+        return self.answer
+
+
 class Shaped(Env):
     """Has the spaces it is given, and shows the observations it is given one after another."""
 

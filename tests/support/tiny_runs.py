@@ -49,13 +49,13 @@ class Numbers:
 
     steps, written = 20, 0
 
-    def since(self, first: int) -> dict[str, torch.Tensor]:
-        return {"float32": torch.arange(float(first), float(self.written)).view(-1, 1, 1)}
+    def since(self, first: int, end: int) -> dict[str, torch.Tensor]:
+        return {"float32": torch.arange(float(first), float(end)).view(-1, 1, 1)}
 
     def put(self, first: int, rows: dict[str, torch.Tensor]) -> None:
         raise NotImplementedError
 
-    def hold(self, rows: dict[str, torch.Tensor]) -> None:
+    def hold(self, count: int) -> None:
         raise NotImplementedError
 
 

@@ -112,7 +112,7 @@ def _kill(algo: str, place: Path, run: Reference, source: random.Random, **chang
 
 
 def terminations(folder: Path) -> Case:
-    """SIGTERM or SIGINT at a random moment: exit code 3 within ten seconds, a resume command, and nothing lost."""
+    """SIGTERM or SIGINT at a random moment: its status within ten seconds, a resume command, and nothing lost."""
     known = references(folder)
 
     def case(number: int) -> Outcome:
@@ -142,7 +142,7 @@ def _terminated(child: Child, number: signal.Signals, algo: str, place: Path) ->
         return None, seconds
     begun = RunFolder(place, algo).last.exists()
     resume_command_printed = f"minerva train {algo} --resume {place}" in ended.text or not begun
-    if ended.code != 3 or seconds > 10 or not resume_command_printed or "Traceback" in ended.text:
+    if ended.code != 128 + number or seconds > 10 or not resume_command_printed or "Traceback" in ended.text:
         return f"exit code {ended.code} after {seconds:.1f} s: {ended.text[-500:]}", seconds
     return "", seconds
 

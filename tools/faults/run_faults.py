@@ -68,7 +68,7 @@ PROMISES = {
         "an environment process that is killed, hangs or raises once: the finished run is identical", workers, 3, 60
     ),
     "terminations": Promise(
-        "SIGTERM or SIGINT at random times: saved, exit code 3 within 10 s, and the finished run is identical",
+        "SIGTERM or SIGINT at random times: saved and ended by itself within 10 s, and the finished run is identical",
         *(terminations, 3, 50),
     ),
     "stalls": Promise(

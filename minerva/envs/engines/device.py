@@ -70,7 +70,8 @@ class DeviceEngine(Engine):
         lengths, returns = state["lengths"] + 1, state["returns"] + rewards
         truncated = lengths >= self.time_limit
         ended = terminated | truncated
-        finite = torch.isfinite(next_obs).flatten(1).all(1) & torch.isfinite(rewards) & torch.isfinite(actions).all(1)
+        finite = torch.isfinite(next_obs).flatten(1).all(1) & torch.isfinite(actions).all(1)
+        finite = finite & torch.isfinite(rewards.float())  # as they are stored
         simulation = _where(ended, self.start(uniform), simulation)
         outputs = {
             "next_obs": next_obs,

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 from minerva.envs.engines.host import Arrays, HostEngine
-from minerva.envs.ids import DM_CONTROL, EnvLike, env_name, factory, is_dm_control
+from minerva.envs.ids import DM_CONTROL, EnvLike, Task, env_name, factory, is_dm_control
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError
@@ -82,6 +82,8 @@ class EnvPoolEngine(HostEngine):
     @classmethod
     def unavailable_reason(cls, env: EnvLike) -> str | None:
         """Return why EnvPool cannot step this environment here, with the fix if there is one; None if it can."""
+        if isinstance(env, Task):
+            return f"EnvPool steps tasks as they are registered, and {env} has arguments"
         if not isinstance(env, str):
             return f"EnvPool steps what is given by id, and {env_name(env)} is given as an object"
         if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):

@@ -1,5 +1,6 @@
 """The engine `gymnasium`: environments stepped one after another in the caller's thread."""
 
+import reprlib
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +11,15 @@ import torch
 from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
-from minerva.envs.snapshot import Snapshot, Snapshots
+from minerva.envs.rehearsal import rehearse
+from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared, specs
+from minerva.envs.time_limit import has_time_limit
 from minerva.errors import EnvError, EnvStepError
 from minerva.spec import Array
+
+FLAGS, NUMBERS = frozenset((bool, np.bool_)), frozenset((float, np.float64, np.float32))
+"""Types of almost every flag and reward: looked up, because the others take longer to examine."""
 
 
 class GymnasiumEngine(HostEngine):
@@ -24,17 +30,22 @@ class GymnasiumEngine(HostEngine):
 
     name = "gymnasium"
     episodes_of_gymnasium = True
+    generators_saved = True
+    """Whether a checkpoint holds the process-wide generators of the environments' process."""
 
     def __init__(self, env: EnvLike, num_envs: int, first: int = 0) -> None:
         """Make the environments; `first` is the number of the first one if several engines each step a part."""
         self._first, make = first, factory(env)
+        self._make_another = lambda: prepared(make(), env_name(env))
         route_warnings()
-        self.envs = [prepared(make(), env_name(env)) for _ in range(num_envs)]
+        self.envs = [self._make_another() for _ in range(num_envs)]
         self._snapshots = [Snapshots(one) for one in self.envs]
         observations, actions = self.envs[0].observation_space, self.envs[0].action_space
         if any(one.observation_space != observations or one.action_space != actions for one in self.envs):
             raise EnvError(f"Two {env_name(env)} have different spaces: each call must make the same environment.")
         self._action_dtype = actions.dtype
+        self._inexact_reason: str | None = None
+        self.time_limited = has_time_limit(self.envs[0])
         super().__init__(env_name(env), num_envs, *specs(self.envs[0]))
 
     @classmethod
@@ -67,15 +78,23 @@ class GymnasiumEngine(HostEngine):
         terminated, truncated = np.empty(self.num_envs, np.bool_), np.empty(self.num_envs, np.bool_)
         for i, one in enumerate(self.envs):
             try:
-                row, rewards[i], terminated[i], truncated[i], _ = one.step(self._actions[i])
+                row, reward, over, cut, _ = one.step(self._actions[i])
             except Exception as error:
                 raise self._failed("step", i, error) from error
             obs[i] = self._shaped(row, i)
+            rewards[i] = reward if type(reward) in NUMBERS else self._single("reward", reward, "float", i)
+            terminated[i] = over if type(over) in FLAGS else self._single("terminated", over, "bool", i)
+            truncated[i] = cut if type(cut) in FLAGS else self._single("truncated", cut, "bool", i)
         return obs, rewards, terminated, truncated
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
-        """Return a snapshot of every environment of `part`; raise NoSnapshotError if one has none."""
-        return [one.take() for one in self._snapshots[part]]
+        """Return a snapshot of every environment of `part`; raise NoSnapshotError if one has none, or not of all."""
+        taken = [one.take() for one in self._snapshots[part]]
+        if self._inexact_reason is None:  # once: how an environment is written decides it
+            self._inexact_reason = rehearse(self._snapshots, self._make_another, self.generators_saved)
+        if self._inexact_reason:
+            raise NoSnapshotError(self._inexact_reason)
+        return taken
 
     def restore(self, snapshots: Sequence[Snapshot], part: slice = slice(None)) -> None:
         """Restore every environment from a snapshot of it, or of one made in the same way."""
@@ -88,13 +107,32 @@ class GymnasiumEngine(HostEngine):
         for one in self.envs:
             one.close()
 
-    def _shaped(self, row: Any, index: int) -> Any:
-        if np.shape(row) != self.observation.shape:
+    def _shaped(self, row: Any, index: int) -> Array:
+        """Return an observation as an array; raise EnvStepError if it is not one of numbers in the space's shape."""
+        values = _as_array(row)
+        if values.dtype.kind not in "fiub":
+            raise self._odd("observation", row, "an array of floats", index)
+        if values.shape != self.observation.shape:
             raise EnvStepError(
-                f"{self.env_name} gave an observation of shape {np.shape(row)} in environment {index}, but its space "
-                f"says {self.observation.shape}. Fix the environment."
+                f"{self.env_name} gave an observation of shape {values.shape} in environment {self._first + index}, "
+                f"but its space says {self.observation.shape}. Fix the environment."
             )
-        return row
+        return values
+
+    def _single(self, what: str, value: Any, expected: str, index: int) -> Any:
+        """Return a float or a bool that comes in another form, such as an array of one; else raise EnvStepError."""
+        array = _as_array(value)
+        if array.size != 1 or array.dtype.kind not in ("b" if expected == "bool" else "fiub"):
+            raise self._odd(what, value, f"a {expected}", index)
+        return array.item()
+
+    def _odd(self, what: str, value: Any, expected: str, index: int) -> EnvStepError:
+        """Return an EnvStepError that names the environment, the value and the type that was expected."""
+        shown = reprlib.repr(value)
+        return EnvStepError(
+            f"{self.env_name} gave the {what} {shown} (a {type(value).__name__}) in environment {self._first + index}, "
+            f"where {expected} is expected. Fix the environment; the last checkpoint is unchanged."
+        )
 
     def _failed(self, call: str, index: int, error: Exception) -> EnvStepError:
         """Return an EnvStepError that names the environment and the line that raised."""
@@ -103,3 +141,11 @@ class GymnasiumEngine(HostEngine):
             f"{self.env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
             f"({place.filename}, line {place.lineno}). Fix the environment; the last checkpoint is unchanged."
         )
+
+
+def _as_array(value: Any) -> Array:
+    """Return a value as an array; one of dtype object if it cannot be one, such as a list of unequal lists."""
+    try:
+        return np.asarray(value)
+    except Exception:  # whatever the environment's own kind of array raises
+        return np.asarray(None)

@@ -11,7 +11,7 @@ from torch import Tensor
 from minerva.envs.engine import Engine, Episode, Transition
 from minerva.envs.snapshot import NoSnapshotError, Snapshot
 from minerva.errors import EnvStepError
-from minerva.spec import ActionSpec, Array, ObservationSpec
+from minerva.spec import LARGEST, ActionSpec, Array, ObservationSpec
 
 Arrays = tuple[Array, Array, Array, Array]
 """Next observation, reward, terminated and truncated of every environment."""
@@ -155,12 +155,14 @@ class HostEngine(Engine):
         self._begin(ended)
 
     def _finite(self, what: str, values: Array) -> Array:
-        """Return the values; raise EnvStepError if one is not finite."""
-        if not np.isfinite(values).all():
-            i = int(np.flatnonzero(~np.isfinite(values.reshape(self.num_envs, -1)).all(1))[0])
+        """Return the values; raise EnvStepError if one is not finite in float32."""
+        within = np.abs(values) <= LARGEST  # false for NaN; rewards are float64 here, and float32 where they are stored
+        if not within.all():
+            i = int(np.flatnonzero(~within.reshape(self.num_envs, -1).all(1))[0])
             raise EnvStepError(
                 f"{self.env_name} gave a non-finite {what} in environment {i} at step {self._lengths[i]} of its "
-                f"episode: {values[i]}. Training cannot continue from it; fix the environment or clip its {what}s."
+                f"episode: {values[i]} (float32 ends at {LARGEST:.2g}). Training cannot continue from it; fix the "
+                f"environment or clip its {what}s."
             )
         return values
 

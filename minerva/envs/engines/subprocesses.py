@@ -21,11 +21,13 @@ import cloudpickle
 import numpy as np
 import torch
 
+from minerva.compute.python import PYTHON, search_path
 from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.snapshot import NoSnapshotError, Snapshot
 from minerva.envs.spaces import prepared, specs
+from minerva.envs.time_limit import has_time_limit
 from minerva.errors import EnvError, EnvStepError
 from minerva.spec import Array
 
@@ -61,6 +63,7 @@ class SubprocessEngine(HostEngine):
             factory(env)(), env_name(env)
         )  # an unusable environment is refused here, where the user sees the message
         super().__init__(env_name(env), num_envs, *specs(probe))
+        self.time_limited = has_time_limit(probe)
         probe.close()
         count = min(num_envs, os.cpu_count() or 1)
         shares = pairwise(num_envs * i // count for i in range(count + 1))
@@ -208,11 +211,11 @@ class _Worker:
     def _start(self) -> None:
         """Start the subprocess and ask it to make its environments."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "minerva.envs.engines.worker", str(theirs.fileno()), str(os.getpid())]
-        paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [*PYTHON, "-m", "minerva.envs.engines.worker", str(theirs.fileno()), str(os.getpid())]
+        command += [""] * ("" in sys.path)
         # a new session: Ctrl-C in the terminal and signals to the process group reach the parent alone
         handles = [theirs.fileno()]
-        self._process = subprocess.Popen(command, pass_fds=handles, env=paths, start_new_session=True)
+        self._process = subprocess.Popen(command, pass_fds=handles, env=search_path(), start_new_session=True)
         theirs.close()
         self._making = True  # until it replies that its environments are made
         self._connection = Connection(ours.detach())

@@ -14,7 +14,7 @@ from torch import Tensor
 from minerva.compute.tree import Tree
 from minerva.config import nearest
 from minerva.envs.engines.device import DeviceEngine
-from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.ids import EnvLike, Task, env_name
 from minerva.errors import EnvError
 from minerva.spec import ActionSpec, ObservationSpec
 
@@ -42,6 +42,8 @@ class TorchEngine(DeviceEngine):
         """Return None for a task written in PyTorch; for another, the nearest names."""
         if isinstance(env, str) and env in TASKS:
             return None
+        if isinstance(env, Task):
+            return f"its tasks take no arguments, and {env} has some. The engine gymnasium takes them."
         return f"{env_name(env)} is not among its tasks. {nearest(env_name(env), TASKS)}"
 
     @abstractmethod

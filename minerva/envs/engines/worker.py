@@ -1,4 +1,4 @@
-"""A subprocess that steps environments for its parent: `python -m minerva.envs.engines.worker HANDLE PARENT`."""
+"""A subprocess that steps environments for its parent: `python -m minerva.envs.engines.worker HANDLE PARENT [PATH]`."""
 
 import contextlib
 import ctypes
@@ -10,6 +10,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
+from minerva.compute.seeding import seed_global_generators
 from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.snapshot import NoSnapshotError
 
@@ -34,8 +35,10 @@ def _serve(connection: Any) -> None:
     while True:
         name, arguments = pickle.loads(connection.recv_bytes())
         try:
+            _seed_generators(name, arguments)
             if name == "make":
                 engine, answer = GymnasiumEngine(*arguments), None
+                engine.generators_saved = False
             elif name == "step":
                 engine.send_arrays(*arguments)
                 answer = engine.recv_arrays()
@@ -49,5 +52,18 @@ def _serve(connection: Any) -> None:
         connection.send(reply)
 
 
+def _seed_generators(name: str, arguments: tuple[Any, ...]) -> None:
+    """Seed the generators of this process, from which environments may draw, where a call begins anew.
+
+    That is a reset with seeds. Before it, environments are made: in every run alike, as there is no seed yet.
+    """
+    if name == "make":
+        _, _, first = arguments
+        seed_global_generators(first)
+    elif name == "reset_arrays" and arguments[1] is not None:
+        seed_global_generators(arguments[1][0])
+
+
 if __name__ == "__main__":
+    sys.path += sys.argv[3:]  # "" if its parent imports from the working directory: last, after all packages
     main(int(sys.argv[1]), int(sys.argv[2]))

@@ -3,11 +3,12 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from minerva.config import check_plain
 from minerva.errors import CheckpointError, RunError
 from minerva.lab.analysis.health import Track, tracks
 from minerva.runs.checkpoint import load_checkpoint
@@ -15,7 +16,12 @@ from minerva.runs.folder import RunFolder, read_config
 from minerva.runs.metrics import read_rows
 
 RESULT_FILES = "*_seed*.json"
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What reading values of another kind than expected raises."""
 VIDEOS = (".mp4", ".gif")
+LARGEST_COUNT = 2**63 - 1
+LARGEST_RETURN = 1e100
+"""Statistics of larger numbers overflow."""
 LARGEST_FILE = 200_000_000
 """Bytes; a real result file has about ten thousand."""
 
@@ -78,9 +84,17 @@ class Record:
 # --- finding ------------------------------------------------------------------------------------------------------
 
 
-def read_records(paths: Sequence[Path]) -> list[Record]:
-    """Read all seeds at these paths (run folders, folders that contain runs, result files), each seed once."""
-    found = [record for path in paths for record in _records_at(path)]
+def read_records(paths: Sequence[Path], unread: list[RunError] | None = None) -> list[Record]:
+    """Read all seeds at these paths (run folders, folders that contain runs, result files), each seed once.
+
+    With a list `unread`, a run or file that cannot be read is an error in it, as long as another one can be read.
+    """
+    errors: list[RunError] = []
+    found = [record for path in paths for read in _readers(path) for record in _read(read, errors)]
+    if errors and (unread is None or not found):
+        raise errors[0]
+    if unread is not None:
+        unread += errors
     if not found:
         raise RunError(f"{paths[0]} contains no run with an evaluation yet: wait for the first one.")
     results = _each_once(record for record in found if record.measured)
@@ -108,10 +122,20 @@ def _with_run(result: Record, run: Record) -> Record:
     return replace(result, health=run.health, videos=run.videos, settings=run.settings)
 
 
-def _records_at(path: Path) -> Iterator[Record]:
+def _read(read: Callable[[], list[Record]], errors: list[RunError]) -> list[Record]:
+    try:
+        return read()
+    except RunError as error:
+        errors.append(error)
+        return []
+
+
+def _readers(path: Path) -> list[Callable[[], list[Record]]]:
+    """Return a function for each run and each result file at a path, which reads it."""
+    if path.is_file() and path.suffix != ".json":
+        raise RunError(f"{path} is neither a run's folder nor a result file (.json): give one of these.")
     if path.is_file():
-        yield read_result(path) if path.suffix == ".json" else _refuse(path)
-        return
+        return [lambda: [read_result(path)]]
     runs = sorted(file.parent for file in path.rglob("config.yaml")) if path.is_dir() else []
     files = [file for file in sorted(path.rglob(RESULT_FILES)) if not any(run in file.parents for run in runs)]
     if not path.exists():
@@ -120,13 +144,10 @@ def _records_at(path: Path) -> Iterator[Record]:
         raise RunError(
             f"{path} contains no run and no result: give a run's folder, a folder that contains runs, or result files."
         )
-    yield from (read_result(file) for file in files)
-    for run in runs:
-        yield from read_run(run)
-
-
-def _refuse(path: Path) -> Record:
-    raise RunError(f"{path} is neither a run's folder nor a result file (.json): give one of these.")
+    return [
+        *(lambda file=file: [read_result(file)] for file in files),
+        *(lambda run=run: read_run(run) for run in runs),
+    ]
 
 
 # --- a result file ------------------------------------------------------------------------------------------------
@@ -135,32 +156,33 @@ def _refuse(path: Path) -> Record:
 def read_result(path: Path) -> Record:
     """Read a result file written by `minerva benchmark`."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError("it is too long for one")
+        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            raise ValueError("it is no regular file, or too long for one")
         kept = json.loads(path.read_text())
-        steps, seconds = int(kept["steps"]), kept.get("train_seconds")
+        check_plain(kept)
+        steps, seconds = _count(kept["steps"]), kept.get("train_seconds")
         hyperparameters = kept.get("hyperparameters") or {
             "preset": kept.get("preset", "auto"),
             **kept.get("changed", {}),
         }
         return Record(
-            algo=str(kept["algo"]),
-            env=str(kept["env"]),
-            seed=int(kept["seed"]),
+            algo=_text(kept["algo"]),
+            env=_text(kept["env"]),
+            seed=_count(kept["seed"]),
             label=str(kept.get("label", "")),
-            budget=int(kept.get("total_steps") or _rounded(steps)),
+            budget=_count(kept.get("total_steps") or _rounded(steps)),
             steps=steps,
             returns=_numbers(kept["returns"]),
             curve=_curve(kept.get("curve", [])),
             source=path,
             random=_number(kept.get("random")),
             settings=dict(hyperparameters),
-            steps_per_second=steps / seconds if seconds else None,
-            together=int(kept.get("seeds_trained_together", 1)),
+            steps_per_second=_number(steps / seconds) if seconds else None,
+            together=_count(kept.get("seeds_trained_together", 1)),
             about=_about(kept),
             measured=True,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except UNREADABLE as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise RunError(f"{path} is not a result file ({reason}): give one that `minerva benchmark` wrote.") from None
 
@@ -177,7 +199,7 @@ def read_run(folder: Path) -> list[Record]:
     """Read a run's folder; return an empty list if it has no evaluation yet."""
     config = read_config(folder / "config.yaml")
     try:
-        algo, env, seed = str(config["algo"]), str(config["env"]), int(config["seed"])
+        algo, env, seed = _text(config["algo"]), _text(config["env"]), _count(config["seed"])
         files = RunFolder(folder, algo)
         curve = _curve(read_rows(files.evaluations) if files.evaluations.is_file() else [])
         rows = read_rows(files.metrics) if files.metrics.is_file() else []
@@ -187,11 +209,11 @@ def read_run(folder: Path) -> list[Record]:
         random_return, finished = _outcome(files.last)
         record = Record(
             algo=algo,
-            env=env,
+            env=_task(config),
             seed=seed,
             label=_label(folder, algo, env),
-            budget=int(config["total_steps"]),
-            steps=max(int(row["step"]) for row in rows) if rows else curve[-1].step,
+            budget=_count(config["total_steps"]),
+            steps=max(_count(row["step"]) for row in rows) if rows else curve[-1].step,
             returns=curve[-1].returns,
             curve=curve,
             source=folder,
@@ -203,12 +225,19 @@ def read_run(folder: Path) -> list[Record]:
             videos=_videos(folder),
             finished=finished,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise RunError(
             f"{folder} is not a run of Minerva ({reason}): give a folder that `minerva train` wrote."
         ) from None
     return [record]
+
+
+def _task(config: Mapping[str, Any]) -> str:
+    """Return the environment's id with its arguments: with others it is another task."""
+    kwargs = config.get("env_kwargs") or {}
+    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(kwargs.items()))
+    return f"{config['env']} ({arguments})" if arguments else str(config["env"])
 
 
 def _label(folder: Path, algo: str, env: str) -> str:
@@ -225,7 +254,7 @@ def _outcome(checkpoint: Path) -> tuple[float | None, bool]:
     try:
         about, state = load_checkpoint(checkpoint)
         return _number(state["returns"].get("random")), about.get("finished") is True
-    except (CheckpointError, KeyError, AttributeError, OSError):
+    except (CheckpointError, *UNREADABLE):
         return None, False
 
 
@@ -245,7 +274,7 @@ def _videos(folder: Path) -> tuple[Path, ...]:
 
 
 def _curve(rows: Sequence[Mapping[str, Any]]) -> list[Point]:
-    return [Point(int(row["step"]), _numbers(row["returns"])) for row in rows]
+    return [Point(_count(row["step"]), _numbers(row["returns"])) for row in rows]
 
 
 def _about(kept: Mapping[str, Any]) -> dict[str, str]:
@@ -255,12 +284,26 @@ def _about(kept: Mapping[str, Any]) -> dict[str, str]:
     return about | {name: str(versions[name]) for name in ("python", "minerva", "torch", "mujoco") if name in versions}
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("the name of its algorithm or environment is no text")
+    return value
+
+
+def _count(value: Any) -> int:
+    """Return a seed or a number of steps; raise ValueError if it is none."""
+    count = int(value)
+    if not 0 <= count <= LARGEST_COUNT:
+        raise ValueError(f"a seed or a number of steps is not between 0 and {LARGEST_COUNT}")
+    return count
+
+
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return float(value) if isinstance(value, (int, float)) and abs(value) <= LARGEST_RETURN else None
 
 
 def _numbers(values: Any) -> list[float]:
     numbers = [float(value) for value in values]
-    if not numbers or not all(map(math.isfinite, numbers)):
+    if not numbers or not all(abs(number) <= LARGEST_RETURN for number in numbers):
         raise ValueError("its returns are not finite numbers")
     return numbers

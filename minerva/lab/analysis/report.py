@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import time
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -33,8 +34,11 @@ argue for these statistics. The numbers agree with their library rliable.</p>
 """
 
 
-def page(comparison: Comparison, title: str, name: str = "report") -> str:
-    """Return the report as one HTML page; `name` is the stem of the files it offers for download."""
+def page(comparison: Comparison, title: str, name: str = "report", unread: Sequence[Exception] = ()) -> str:
+    """Return the report as one HTML page; `name` is the stem of the files it offers for download.
+
+    `unread` says of each run that could not be read why.
+    """
     style, script = _asset("report.css"), _asset("report.js")
     parts = {
         "curves": ("Learning curves", sections.curves(comparison)),
@@ -44,6 +48,7 @@ def page(comparison: Comparison, title: str, name: str = "report") -> str:
         "speed": ("Speed", details.speed(comparison)),
         "settings": ("Hyperparameters that differ", details.settings(comparison)),
         "videos": ("Videos", details.videos(comparison)),
+        "unread": ("Runs that could not be read", "".join(f"<p>{escape(str(error))}</p>" for error in unread)),
         "data": ("Raw data", _data(comparison)),
         "how": ("How to read this page", GLOSSARY),
     }

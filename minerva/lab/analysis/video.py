@@ -15,10 +15,11 @@ from PIL import Image, ImageDraw, ImageFont
 from minerva.envs.engines.registry import engine_class
 from minerva.envs.ids import EnvLike
 from minerva.envs.rendering import DrawnEnv
+from minerva.envs.saved import made_again
 from minerva.errors import CheckpointError, ConfigError
 from minerva.evaluation import FIRST_SEED
 from minerva.policy import Policy, load_policy
-from minerva.runs.folder import find_checkpoint
+from minerva.runs.folder import find_checkpoint, refuse_foreign
 
 logger = logging.getLogger("minerva")
 
@@ -102,12 +103,13 @@ def record(
     out: Path | None = None,
     env: EnvLike | None = None,
     seed: int | None = None,
+    trust_env: bool = False,
     progress: Progress = lambda episode, step, total: None,
 ) -> Video:
     """Record the policy of a run (or of a checkpoint) into its folder `videos`, or into the file `out`.
 
-    MuJoCo chooses its renderer when it is imported: in a process without a display that has already imported it, use
-    the command `minerva video` instead.
+    `env` and `trust_env` are those of `minerva.evaluate`. MuJoCo chooses its renderer when it is imported: in a process
+    without a display that has already imported it, use the command `minerva video` instead.
     """
     how = (settings or VideoSettings()).checked()
     policy = load_policy(run, which)
@@ -117,7 +119,7 @@ def record(
     trained = policy.about["engine"]
     if not engine_class(trained).episodes_of_gymnasium:
         logger.warning("Trained with %s and drawn with gymnasium, where the same seeds give other episodes.", trained)
-    stage = DrawnEnv(env or policy.about["env"], *how.size)
+    stage = DrawnEnv(made_again(policy.about, env, trust_env), *how.size)
     try:
         _check_same_spaces(stage, policy, run)
         first = (policy.about["seed"] if seed is None else seed) + FIRST_SEED
@@ -132,6 +134,8 @@ def _default_file(run: Path, which: str, form: str) -> Path:
     folder = run if run.is_dir() else checkpoint.parent.parent
     if not (folder / "config.yaml").is_file():
         raise ConfigError(f"{run} is not in a run's folder: give the video file with --out.")
+    if os.path.lexists(folder / "videos"):
+        refuse_foreign(folder / "videos")
     name = which if run.is_dir() else checkpoint.stem
     return folder / "videos" / f"{name}.{form}"
 

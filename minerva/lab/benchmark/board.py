@@ -119,7 +119,7 @@ class Board(TerminalView):
             return State("running")
         failure = self.files.failure(cell)
         if failure.is_file():
-            return State("failed", note=failure.read_text().strip())
+            return State("failed", note=failure.read_text(errors="replace").strip())
         step = self.files.progress(cell).step
         if self._is_trained(cell, step):
             return State("to be measured")

@@ -10,9 +10,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from minerva.config import check_plain
 from minerva.errors import CheckpointError, ConfigError
 from minerva.lab.benchmark.grid import Cell
 from minerva.runs.checkpoint import load_checkpoint
@@ -89,8 +93,11 @@ class Files:
             return None
         try:
             kept: dict[str, Any] = json.loads(path.read_text())
+            check_plain(kept)
+            if not np.isfinite(np.mean([float(value) for value in kept["returns"]])):
+                raise ValueError("its returns are not finite numbers")
             other = [name for name, (here, there) in _compared(cell, kept).items() if here != there]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             raise ConfigError(
                 f"{path} is not a result of `minerva benchmark`: remove it, or give other --results."
             ) from None
@@ -124,15 +131,16 @@ def progress(metrics: Path) -> Progress:
         lines = file.read().decode(errors="replace").splitlines()
     latest: dict[str, Any] = {}
     for line in lines:
-        try:
-            latest |= json.loads(line)
-        except ValueError:  # cut off at the beginning of what was read, or being written
-            continue
+        # a line may be cut off at the beginning of what was read, or being written
+        with contextlib.suppress(ValueError, AttributeError, RecursionError):
+            row = json.loads(line)
+            check_plain(row)
+            latest |= {name: value for name, value in row.items() if type(value) in (int, float) and isfinite(value)}
     return Progress(
-        latest.get("step", 0),
-        latest.get("charts/SPS") or 0.0,
+        int(latest.get("step", 0)),
+        latest.get("charts/SPS", 0.0),
         latest.get("train/episode_return"),
-        (latest["eval/return_mean"],) if latest.get("eval/return_mean") is not None else (),
+        (latest["eval/return_mean"],) if "eval/return_mean" in latest else (),
     )
 
 

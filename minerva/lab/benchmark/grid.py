@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from minerva.api import tuned
-from minerva.config import AT_LEAST_ONE, checked, nearest, parse_seeds
+from minerva.config import AT_LEAST_ONE, check_plain, checked, nearest, parse_seeds
 from minerva.envs.ids import check_id
 from minerva.errors import ConfigError, MinervaError
 from minerva.trainers.registry import ALGORITHMS, config_class
@@ -129,7 +129,8 @@ def read_grid(path: Path, **changed: Any) -> Grid:
     """Read the grid in a TOML file, with `changed` values replaced. Its `results` is relative to the file's folder."""
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        check_plain(values)
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as a grid ({error}): give a TOML file with envs and entries."
         ) from None
@@ -163,7 +164,7 @@ def _seeds(value: Any) -> list[int]:
     if isinstance(value, list) or (isinstance(value, str) and not value.isdigit()):
         seeds = parse_seeds(value if isinstance(value, str) else ",".join(map(str, value)))
     else:
-        seeds = list(range(checked("seeds", int(value) if isinstance(value, str) else value, Count)))
+        seeds = parse_seeds(f"0:{checked('seeds', int(value) if isinstance(value, str) else value, Count)}")
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds is {value}: each may be there once.")
     return seeds

@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from minerva.compute.python import search_path
 from minerva.envs.engines.envpool import THREADS, cores
 from minerva.lab.benchmark.tasks import Task
 
@@ -58,7 +58,12 @@ class LocalExecutor:
 def begin(command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:
     """Start a command that appends to `log`. Ctrl-C does not reach it, and it is terminated with this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", THREADS: str(threads), "COLUMNS": "1000"}  # no wrapped lines
+    environment = {
+        **search_path(),
+        "OMP_NUM_THREADS": "1",
+        THREADS: str(threads),
+        "COLUMNS": "1000",
+    }  # no wrapped lines
     with open(log, "ab") as output:
         return subprocess.Popen(
             command,

@@ -31,6 +31,7 @@ class Measure:
     preset: str
     changed: str
     command: str
+    env: str | None = None
     episodes: int = 100
     together: int = 1
 
@@ -40,7 +41,7 @@ class Measure:
         about, state = load_checkpoint(find_checkpoint(self.run, "last"))
         if about["finished"] is not True:
             raise RunError(f"{self.run} is not finished: finish its training first.")
-        last = evaluate(self.run, which="last", episodes=self.episodes)
+        last = evaluate(self.run, which="last", episodes=self.episodes, env=self.env)
         config = read_config(self.run / "config.yaml")
         result = {
             "algo": about["algo"],

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from signal import Signals
 
 from minerva.lab.benchmark.files import reason_in, write_failure
 from minerva.lab.benchmark.grid import Cell
@@ -61,6 +62,8 @@ class Schedule:
         self.maker, self.files, self.executor = maker, maker.files, executor
         self.deadline = None if within is None else time.monotonic() + within
         self.pace = Pace()
+        self.signal: Signals | None = None
+        """Signal that stopped it."""
         self.started: dict[Task, Started] = {}
         missing = [self._missing(row) for row in maker.grid.rows()]
         self.waiting = [self.maker.measure(cell) for row in missing for cell in row if self.files.finished(cell)]
@@ -80,6 +83,7 @@ class Schedule:
                 if signals.received:
                     with ignored_signals():
                         self.executor.stop(self.executor.running())
+                    self.signal = signals.number
                     return False
                 if self.deadline is not None and time.monotonic() >= self.deadline:
                     self._stop_training()

@@ -2,19 +2,19 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_type_hints
 
 from minerva.compute.compiled import MatmulPrecision
+from minerva.compute.python import PYTHON
 from minerva.envs.engines.registry import EngineName
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Grid
 from minerva.trainers.registry import config_class
 
-PYTHON = (sys.executable, "-m")
+PYTHON_MODULE = (*PYTHON, "-m")
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,16 @@ class Maker:
         where = ["--seed", seeds, "--run-dir", str(self.files.run(first))]
         if len(cells) > 1:
             where = ["--seeds", seeds, "--run-dir", str(folder)]
-        return Task("train", tuple(cells), (*PYTHON, "minerva", *self.options(first), *where), self.files.log(cells))
+        return Task(
+            "train", tuple(cells), (*PYTHON_MODULE, "minerva", *self.options(first), *where), self.files.log(cells)
+        )
 
     def measure(self, cell: Cell) -> Task:
         """Return the task that evaluates the last checkpoint of a finished run and writes the result."""
         entry = cell.entry
         options = {
             "run": self.files.run(cell),
+            "env": cell.env,
             "file": self.files.result(cell),
             "label": entry.label,
             "preset": entry.preset,
@@ -87,7 +90,7 @@ class Maker:
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         log = self.files.group(cell) / f"measure_seed_{cell.seed}.log"
-        return Task("measure", (cell,), (*PYTHON, "minerva.lab.benchmark.measure", *words), log)
+        return Task("measure", (cell,), (*PYTHON_MODULE, "minerva.lab.benchmark.measure", *words), log)
 
     def options(self, cell: Cell) -> list[str]:
         """Return the arguments of `minerva train` for a cell, without seed and folder."""

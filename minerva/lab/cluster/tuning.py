@@ -3,13 +3,13 @@
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from minerva.compute.python import PYTHON
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import TrainingError
 from minerva.lab.benchmark.local import begin, end
@@ -56,7 +56,7 @@ class Search:
         named |= {"device": self.device, "engine": self.engine, "run-dir": folder}
         words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
         options = command_line_options(self.algo, self.values(drawn))
-        return [sys.executable, "-m", "minerva", "train", self.algo, *words, *options]
+        return [*PYTHON, "-m", "minerva", "train", self.algo, *words, *options]
 
     def values(self, drawn: dict[str, Any]) -> dict[str, Any]:
         """Return the hyperparameters for samples of the dimensions."""

@@ -1,6 +1,8 @@
 """Model card: describes the policy, its return and how to run it, with the front matter that model hubs read."""
 
+import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,15 +72,35 @@ def _front_matter(about: dict[str, Any], score: Score) -> dict[str, Any]:
     }
 
 
+def _text(value: Any) -> str:
+    """Return a value from the checkpoint as text on one line that is no markup."""
+    return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", " ".join(str(value).split()))
+
+
+def _version(about: dict[str, Any], package: str) -> str:
+    """Return the version that the policy was trained with, or an empty string if it is unknown or no version."""
+    found = str(about["versions"].get(package, ""))
+    return found if re.fullmatch(r"[0-9][0-9A-Za-z.+!-]*", found) else ""
+
+
 def _what(about: dict[str, Any], checkpoint: str) -> str:
     algorithm = ALGORITHMS[about["algo"]]
     return (
-        f"# {algorithm.title} on {about['env']}\n\n"
+        f"# {algorithm.title} on {_text(about['env'])}\n\n"
         f"A continuous-control policy trained with Minerva {__version__}: {algorithm.title} ({algorithm.long_title}), "
         f"seed {about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} "
         f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to "
         f"{len(about['action']['low'])} of action; the normaliser and the scaling to the bounds are inside."
+        f"{_task(about)}"
     )
+
+
+def _task(about: dict[str, Any]) -> str:
+    """Return what makes the task another than that of its id: arguments, as a block of code, or an object."""
+    if "env_made_by" in about:
+        return "\n\nThe environment cannot be made from an id: it was given to the training program as an object."
+    kwargs = about.get("env_kwargs")
+    return f"\n\nThe environment was made with these arguments:\n\n    {json.dumps(kwargs)}" if kwargs else ""
 
 
 def _result(about: dict[str, Any], score: Score) -> str:
@@ -91,7 +113,7 @@ def _result(about: dict[str, Any], score: Score) -> str:
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     return (
         f"## Return\n\n{len(score.returns)} {score.episodes}, deterministic policy, the environment's own reward:\n\n"
-        f"| | {about['env']} |\n|---|---|\n{table}\n\n"
+        f"| | {_text(about['env'])} |\n|---|---|\n{table}\n\n"
         "This is one seed: the interval is over episodes, and says nothing about other seeds."
     )
 
@@ -111,13 +133,17 @@ def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
 def _packages(about: dict[str, Any]) -> list[str]:
     """Return the packages that the example needs, at the versions that the policy was trained with."""
     names = ["gymnasium", "mujoco"] + ["dm-control", "shimmy"] * about["env"].startswith("dm_control/")
-    return ["numpy", "onnxruntime", *(f"{name}=={about['versions'][name]}" for name in names)]
+    return [
+        "numpy",
+        "onnxruntime",
+        *(f"{name}=={version}" if (version := _version(about, name)) else name for name in names),
+    ]
 
 
 def _training(about: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("torch", "gymnasium", "mujoco"))
+    versions = ", ".join(f"{name} {_version(about, name) or 'unknown'}" for name in ("torch", "gymnasium", "mujoco"))
     return (
         "## Training\n\n"
         f"`config.yaml` holds every setting; `minerva train {about['algo']} --config config.yaml` trains it again. "
-        f"Stepped by {about['engine']} on {about['device']}, with {versions}."
+        f"Stepped by {_text(about['engine'])} on {_text(about['device'])}, with {versions}."
     )

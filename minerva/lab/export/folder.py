@@ -3,9 +3,9 @@
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ from pathlib import Path
 import yaml
 
 from minerva.api import evaluate
+from minerva.compute.python import PYTHON, search_path
 from minerva.errors import ConfigError, EnvError, RunError
 from minerva.lab.export.card import Score, model_card
 from minerva.lab.export.graph import Exported, exported
 from minerva.policy import Policy, load_policy
-from minerva.runs.folder import find_checkpoint
+from minerva.runs.folder import find_checkpoint, refuse_foreign
 from minerva.runs.metrics import read_rows
 
 logger = logging.getLogger("minerva")
@@ -26,6 +27,7 @@ logger = logging.getLogger("minerva")
 GRAPH, EXAMPLE, CARD, CONFIG = "policy.onnx", "run_policy.py", "README.md", "config.yaml"
 EXAMPLE_SOURCE = Path(__file__).with_name(EXAMPLE)
 """Script that is copied into every export; it does not import Minerva."""
+VIDEO_FORMATS = ("mp4", "gif")
 VIDEO_SECONDS = 20
 """Length of the video that is recorded if the run has none."""
 
@@ -41,12 +43,18 @@ class Export:
 
 
 def export(
-    run: str | Path, which: str = "best", *, out: str | Path | None = None, episodes: int = 100, video: bool = True
+    run: str | Path,
+    which: str = "best",
+    *,
+    out: str | Path | None = None,
+    episodes: int = 100,
+    video: bool = True,
+    trust_env: bool = False,
 ) -> Export:
     """Export the policy of a run (or of a checkpoint) into `out`, or into the folder `export` of the run.
 
     The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment
-    cannot be made from an id. `video` records an episode if the run has no video.
+    cannot be made again; `trust_env` is that of `minerva.evaluate`. `video` records an episode if the run has no video.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
@@ -54,11 +62,16 @@ def export(
     checkpoint = find_checkpoint(run, which)
     target = Path(out) if out is not None else _run_folder(run) / "export"
     _refuse_foreign(target)
+    _refuse_links(checkpoint.parent.parent, which)
+    if not re.fullmatch(r"[\w. -]+", checkpoint.name):
+        raise RunError(
+            f"{checkpoint} has an unusual name: use letters, digits, dots and dashes, as it goes on the card."
+        )
     policy = load_policy(run, which)
     graph = exported(policy)
-    score = _score(run, which, policy, episodes)
+    score = _score(run, which, policy, episodes, trust_env)
     with _moved_when_complete(target) as folder:
-        video_file = _add_video(run, which, folder) if video else None
+        video_file = _add_video(run, which, folder, trust_env) if video else None
         _write(folder, graph, policy, checkpoint)
         (folder / CARD).write_text(model_card(policy.about, checkpoint.name, score, graph.difference, video_file))
         files = sorted(path.name for path in folder.iterdir())
@@ -85,36 +98,50 @@ def _run_folder(run: Path) -> Path:
 
 def _refuse_foreign(target: Path) -> None:
     """Raise RunError unless the target is a new or empty folder, or an earlier export."""
+    if target.is_symlink():
+        raise RunError(f"{target} is a link: remove it, or give the folder that it points to with --out.")
     if target.exists() and not target.is_dir():
         raise RunError(f"{target} is a file: give a new folder.")
     if target.is_dir() and any(target.iterdir()) and not (target / GRAPH).is_file():
         raise RunError(f"{target} contains other files and no export: give an empty or new folder.")
 
 
-def _score(run: Path, which: str, policy: Policy, episodes: int) -> Score:
+def _refuse_links(folder: Path, which: str) -> None:
+    """Raise RunError if what an export takes from a run's folder is a link, which could point to any file."""
+    videos = (f"videos/{which}.{form}" for form in VIDEO_FORMATS)
+    for inside in (CONFIG, "eval", "eval/evaluations.jsonl", "videos", *videos):
+        if os.path.lexists(folder / inside):
+            refuse_foreign(folder / inside)
+
+
+def _score(run: Path, which: str, policy: Policy, episodes: int, trust_env: bool) -> Score:
     try:
-        done = evaluate(run, episodes=episodes, which=which)
+        done = evaluate(run, episodes=episodes, which=which, trust_env=trust_env)
     except EnvError as error:
-        rows = read_rows(_run_folder(run) / "eval" / "evaluations.jsonl")
+        file = (run if run.is_dir() else run.parent.parent) / "eval" / "evaluations.jsonl"
+        rows = read_rows(file) if file.is_file() else []
         found = [row["returns"] for row in rows if row["step"] == policy.about["step"]]
-        if not found:
+        if not found and policy.about["return"] is None:
             raise
         logger.warning("The card shows the evaluation during training, because no other can be made: %s", error)
+        if not found:  # a checkpoint without its run's folder
+            return Score([policy.about["return"]], "mean return, of the last evaluation during training")
         return Score(found[-1], "episodes of the evaluation during training")
     return Score(done.returns, f"episodes, from the seeds {policy.about['seed'] + 10_000:,} and up")
 
 
-def _add_video(run: Path, which: str, folder: Path) -> str | None:
+def _add_video(run: Path, which: str, folder: Path, trust_env: bool) -> str | None:
     """Copy the run's video of this policy into the folder, or record one; return its name, or None with a warning."""
     videos = _run_folder(run) / "videos" if run.is_dir() else None
-    for form in ("mp4", "gif"):
+    for form in VIDEO_FORMATS:
         if videos is not None and (videos / f"{which}.{form}").is_file():
             shutil.copy(videos / f"{which}.{form}", folder / f"replay.{form}")
             return f"replay.{form}"
     # in a subprocess: MuJoCo chooses its renderer when it is imported, and the evaluation has imported it already
-    command = [sys.executable, "-m", "minerva", "video", str(run), f"--{which}", "--seconds", str(VIDEO_SECONDS)]
+    command = [*PYTHON, "-m", "minerva", "video", str(run), f"--{which}", "--seconds", str(VIDEO_SECONDS)]
     out = folder / "replay.mp4"
-    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True)
+    trust = ["--trust-env"] if trust_env else []
+    done = subprocess.run([*command, *trust, "--out", str(out)], capture_output=True, text=True, env=search_path())
     if done.returncode == 0:
         return out.name
     logger.warning("There is no video in the folder: %s", " ".join(done.stderr.split()) or "it could not be drawn")

@@ -1,5 +1,6 @@
 """A policy as an ONNX graph from raw observations to the environment's actions, checked against the policy."""
 
+import json
 import logging
 import warnings
 from dataclasses import dataclass
@@ -102,6 +103,9 @@ def description(policy: Policy) -> dict[str, str]:
     facts |= {"obs_dim": policy.observation.size, "act_dim": policy.action.size}
     bounds = {"action_low": list(policy.action.low), "action_high": list(policy.action.high)}
     made = {"gymnasium_id": gymnasium_id(about["env"]), "minerva": __version__}
+    made["env_kwargs"] = json.dumps(about.get("env_kwargs") or {})
+    if "env_made_by" in about:  # gymnasium refuses this with the reason in its message
+        made["gymnasium_id"] = f"{about['env']} cannot be made from an id, for it was given as {about['env_made_by']}"
     return {name: str(value) for name, value in {**facts, **bounds, **made}.items()}
 
 

@@ -1,5 +1,6 @@
 """Run the policy in this folder. Needs numpy and onnxruntime; and, to play an episode, its environment."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,8 @@ if __name__ == "__main__":
 
     if about["env"].startswith("dm_control/"):
         import shimmy  # noqa: F401  registers dm_control's tasks with gymnasium
-    env = gym.wrappers.FlattenObservation(gym.make(about["gymnasium_id"]))
-    observation, _ = env.reset(seed=0)
-    total, over = 0.0, False
+    env = gym.wrappers.FlattenObservation(gym.make(about["gymnasium_id"], **json.loads(about["env_kwargs"])))
+    observation, total, over = env.reset(seed=0)[0], 0.0, False
     while not over:
         observation, reward, terminated, truncated, _ = env.step(act(observation[None])[0])
         total, over = total + float(reward), terminated or truncated

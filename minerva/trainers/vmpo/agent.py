@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from minerva.compute.cuda_graph import InPlace
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.normalizers import RunningNorm, refreshed
@@ -140,7 +139,7 @@ class VMPOAgent(Agent):
         """
         rows = self.validated_batch({name: self._tensor(values) for name, values in batch.items()})
         orders = self._orders(rows["obs"].shape[0], 1)
-        metrics = InPlace(self.update_on_batch, self.state, "off")(rows, orders, self.hyper())
+        metrics = self.update_in_place(self.update_on_batch, rows, orders, self.hyper())
         return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
 
     def draw_update(self, data: Rows) -> Rows:

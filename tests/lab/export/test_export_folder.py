@@ -1,6 +1,7 @@
 """The exported folder: whole, honest about the return, and usable where there is no torch."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
-from tiny_runs import PPO, SETTINGS, FinishedRun, Paced
+from tiny_runs import PPO, SETTINGS, FinishedRun, Paced, snapshot
 
 import minerva
 from minerva.cli.main import main
 from minerva.errors import RunError, TrainingError
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
+from minerva.lab.analysis.video import record
 from minerva.lab.export import folder
+from minerva.lab.export.card import model_card
 from minerva.lab.export.folder import EXAMPLE_SOURCE, Export, export
 
 FILES = ["README.md", "config.yaml", "policy.onnx", "ppo_best.pt", "run_policy.py"]
@@ -125,6 +128,9 @@ def test_a_video_is_made_where_there_is_none_or_the_reason_is_told(
 ) -> None:
     monkeypatch.setattr(folder, "exported", lambda policy: folder.Exported(b"graph", 0.0))
     monkeypatch.setattr(folder, "VIDEO_SECONDS", 0.2)
+    (tmp_path / "minerva").mkdir()
+    (tmp_path / "minerva" / "__init__.py").write_text("raise ImportError('the package of the working directory')")
+    monkeypatch.chdir(tmp_path)
     done = export(finished_run.folder, "last", out=tmp_path / "out", episodes=1)
     assert "replay.mp4" in done.files
     monkeypatch.setattr(folder, "VIDEO_SECONDS", -1)  # which is refused
@@ -167,6 +173,56 @@ def test_a_folder_of_something_else_is_left_alone(finished_run: FinishedRun, tmp
     with pytest.raises(RunError, match="is a file: give a new folder"):
         export(finished_run.folder, out=tmp_path / "mine.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+INJECTED = "Pendulum-v1\n\n```\npip install evil\n```\n<script>[a](http://evil)|"
+
+
+def test_the_card_shows_what_a_checkpoint_says_as_text(shared: Export, finished_run: FinishedRun) -> None:
+    about = minerva.load_policy(finished_run.folder).about
+    hostile = {
+        **about,
+        **dict.fromkeys(("env", "engine", "device"), INJECTED),
+        "versions": dict.fromkeys(about["versions"], "1.0\npip install evil"),
+    }
+    card, plain = (model_card(each, "ppo_best.pt", shared.score, 0.0, None) for each in (hostile, about))
+    body, wanted = (text.split("---\n", 2)[2].splitlines() for text in (card, plain))
+    assert len(body) == len(wanted)  # no line is added, so none is a command
+    assert not [line for line in body if line.startswith("pip install") and "evil" in line]
+    assert all("\\<script\\>" in line for line in body if "script" in line)
+    assert "pip install numpy onnxruntime gymnasium mujoco" in body
+
+
+def test_a_checkpoint_whose_name_is_markup_is_not_exported(finished_run: FinishedRun, tmp_path: Path) -> None:
+    odd = tmp_path / "a`$(id)`_best.pt"
+    shutil.copy(finished_run.folder / "checkpoints" / "ppo_best.pt", odd)
+    with pytest.raises(RunError, match="has an unusual name"):
+        export(odd, out=tmp_path / "out", episodes=1, video=False)
+
+
+@pytest.mark.parametrize("inside", ["config.yaml", "videos", "videos/best.mp4", "videos/best.gif", "eval", "export"])
+def test_a_link_in_a_run_leads_nothing_out_of_another_folder_or_into_it(
+    inside: str, finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "exported", lambda policy: folder.Exported(b"graph", 0.0))
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    shutil.copytree(finished_run.folder, run)
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("secret: 1")
+    link = run / inside
+    shutil.rmtree(link, ignore_errors=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(elsewhere / "secret" if link.suffix else elsewhere)
+    if inside == "export":
+        (elsewhere / "secret").unlink()
+    before = snapshot(tmp_path)
+    for out in (None, tmp_path / "out") if inside != "export" else (None, link):
+        with pytest.raises(RunError, match=rf"{link} is a link"):
+            export(run, out=out, episodes=1)
+    if inside == "videos":
+        with pytest.raises(RunError, match=rf"{link} is a link"):
+            record(run)
+    assert snapshot(tmp_path) == before
 
 
 def test_the_command_states_tolerance_difference_and_folder(

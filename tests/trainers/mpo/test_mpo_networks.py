@@ -99,7 +99,13 @@ def test_the_mean_starts_with_outputs_of_the_size_of_its_features() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [([-1.0], [1.0, 1.0], "shape"), (1.0, -1.0, "below"), (-math.inf, 1.0, "finite"), ([0.0, 2.0], 1.0, "below")],
+    [
+        ([-1.0], [1.0, 1.0], "shape"),
+        (1.0, -1.0, "below"),
+        (-math.inf, 1.0, "finite"),
+        (-3e38, 3e38, "finite"),
+        ([0.0, 2.0], 1.0, "below"),
+    ],
 )
 def test_bounds_that_bound_nothing_are_refused(low: object, high: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -212,6 +212,12 @@ def test_no_sequence_crosses_the_point_where_a_run_was_resumed(tmp_path: Path) -
     assert set(map(tuple, moved.reshape(-1, 3).tolist())) == {(0, 0, 1), (0, 0, 0)}
 
 
+def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"replay_size is 100,000,000,000,000: the replay needs [\d,]+ bytes"):
+        make(replay_size=10**14).train(900, out_dir=tmp_path / "run", **QUIET)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_signal_is_heard_between_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn, calls = Stack.learn, iter(range(10**6))
 
@@ -222,8 +228,8 @@ def test_a_signal_is_heard_between_reports(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Stack, "learn", learn_and_call)
     trainer = make()
-    result = trainer.train(900, out_dir=tmp_path, eval_every=900, **QUIET)
-    assert (result.finished, result.step) == (False, 20 + 4 * 11)
+    with pytest.raises(KeyboardInterrupt, match=f"is stopped at step {20 + 4 * 11},"):
+        trainer.train(900, out_dir=tmp_path, eval_every=900, **QUIET)
 
 
 @pytest.mark.parametrize("bad_from", [0, 1_300])
