@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 ALGO   ?= ppo
 ENV    ?= Pendulum-v1
 SEED   ?= 0
-ARGS   ?=
+ARGS   ?= --preset auto
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
 QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.py tests/trainers/*/test_*_losses.py \
 	tests/trainers/*/test_*_vectors.py tests/trainers/vmpo/test_vmpo_e_step.py

@@ -106,7 +106,7 @@ def steps_per_second(algo: str, seeds: int, steps: int, matmul: str = "highest",
             engine="envpool",
             run_dir=folder,
             settings=settings,
-            **changed,
+            **{"preset": "auto", **changed},
         )
     own = times[::seeds]
     first = next(i for i, (step, _) in enumerate(own) if step > 0.3 * steps)

@@ -36,13 +36,13 @@ def train(
     device: str = "cpu",
     out_dir: str | Path = "runs",
     run_dir: str | Path | None = None,
-    preset: str = "auto",
+    preset: str = "none",
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Result:
-    """Train an algorithm on an environment, with its preset; `hyperparameters` override the preset.
+    """Train an algorithm on an environment, with its defaults, or those of a preset; `hyperparameters` override both.
 
     The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`.
     """
@@ -62,7 +62,7 @@ def train_seeds(
     device: str = "cpu",
     out_dir: str | Path = "runs",
     run_dir: str | Path | None = None,
-    preset: str = "auto",
+    preset: str = "none",
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
     settings: dict[str, Any] | None = None,

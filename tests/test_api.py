@@ -40,7 +40,7 @@ def test_each_run_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 
 def test_hyperparameters_go_before_the_preset_and_the_preset_before_defaults(tmp_path: Path) -> None:
     tuned = presets("ppo")["Pendulum-v1"].values
-    result = minerva.train("ppo", "Pendulum-v1", run_dir=tmp_path / "run", gae_lambda=0.7, **QUICK)
+    result = minerva.train("ppo", "Pendulum-v1", run_dir=tmp_path / "run", preset="auto", gae_lambda=0.7, **QUICK)
     hyperparameters = saved(result.folder)["hyperparameters"]
     assert (hyperparameters["gae_lambda"], hyperparameters["gamma"]) == (0.7, tuned["gamma"])
     assert hyperparameters["vf_coef"] == 0.5

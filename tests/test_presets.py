@@ -49,8 +49,8 @@ def test_its_budget_holds_at_least_ten_updates(algo: str, preset: Preset) -> Non
 
 
 def test_auto_is_the_environments_own_or_none() -> None:
-    assert preset_for("ppo", "Pendulum-v1").name == "Pendulum-v1"
-    assert preset_for("ppo", "Nobody-tuned-this-v0") is NONE
+    assert preset_for("ppo", "Pendulum-v1", "auto").name == "Pendulum-v1"
+    assert preset_for("ppo", "Nobody-tuned-this-v0", "auto") is NONE
 
 
 def test_none_and_a_name_are_taken_at_their_word() -> None:
@@ -153,7 +153,7 @@ def test_an_agent_that_is_made_directly_has_the_first_versions_values(algo: str)
 
 
 def test_a_task_that_nobody_tuned_gets_what_the_tuned_ones_share() -> None:
-    assert preset_for("vmpo", "Hopper-v5").changes(config_class("vmpo")()) == {"total_steps": 1_000_000}
+    assert preset_for("vmpo", "Hopper-v5", "auto").changes(config_class("vmpo")()) == {"total_steps": 1_000_000}
 
 
 def test_none_is_written_as_a_word(tmp_path: Path) -> None:

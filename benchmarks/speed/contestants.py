@@ -99,7 +99,8 @@ def whole_run(
 
     settings = {"quiet": True, "eval_every": period if evaluate else EVER, "callbacks": [at_report]}
     with tempfile.TemporaryDirectory() as folder:
-        minerva.train(algo, env, total_steps=EVER, engine="gymnasium", run_dir=folder, settings=settings, **changed)
+        how: dict[str, Any] = {"total_steps": EVER, "engine": "gymnasium", "preset": "auto", **changed}
+        minerva.train(algo, env, run_dir=folder, settings=settings, **how)
 
 
 def _without_numpy_function() -> None:

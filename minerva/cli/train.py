@@ -70,9 +70,9 @@ class RunOptions:
     engine: EngineName = "auto"
     """Engine that steps the environments: gymnasium; processes (Gymnasium environments in subprocesses, which may
     raise, hang or crash); envpool (C++ threads); auto: envpool if it is installed and has the task, else gymnasium."""
-    preset: str = "auto"
-    """Tuned settings to start from: auto (the environment's preset, if there is one), none, a preset's name, or a TOML
-    file."""
+    preset: str = "none"
+    """Settings to start from instead of the defaults: a preset's name, auto (the one named after the environment, if
+    there is one), or a TOML file."""
     config: Path | None = None
     """A run's config.yaml to start from instead of a preset."""
     out_dir: Path = Path("runs")
@@ -105,7 +105,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """Train an agent. The defaults shown below include the environment's preset."""
+    """Train an agent. The defaults shown below include the preset, if one is named."""
 
     run_options: RunOptions
     hyperparameters: Config

@@ -42,8 +42,8 @@ class Tune:
     """Environment steps of a trial that is not stopped early; None: the preset's."""
     evaluations: int = 20
     """Evaluations per run; a trial may be stopped after each of them."""
-    preset: str = "auto"
-    """Preset that sets all other hyperparameters: auto, none, a preset's name, or a TOML file."""
+    preset: str = "none"
+    """Preset that sets all other hyperparameters: none, a preset's name, auto (the environment's), or a TOML file."""
     out: Path = Path("tune")
     """Folder of the trials and of the preset that is written."""
     device: str = "cpu"

@@ -42,7 +42,7 @@ def _table(algo: str) -> dict[str, Any]:
     return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
-def preset_for(algo: str, env: str, name: str = "auto") -> Preset:
+def preset_for(algo: str, env: str, name: str) -> Preset:
     """Return the preset called `name`, or that of a .toml file; "auto": the environment's, if any; "none": empty."""
     known = presets(algo)
     if name == "none":

@@ -73,7 +73,7 @@ REFUSED = [
     Refused("train mpo --action-samples 0", ("action_samples is 0: it must be in [1, inf)",)),
     Refused("train mpo --critic wide", ("'wide'", "--critic", "'scalar', 'categorical'")),
     Refused("train vmpo --topk-fraction 0", ("topk_fraction is 0.0: it must be in (0, 1]",)),
-    Refused("train vmpo --num-envs 1 --rollout-steps 1", ("of 1 rows selects nothing", "raise it, or rollout_steps")),
+    Refused("train vmpo --preset source --num-envs 1 --rollout-steps 1", ("of 1 rows selects nothing", "raise it")),
     Refused("train vmpo --epsilon-mu -0.1", ("epsilon_mu is -0.1: it must be in (0, inf)",)),
     Refused("train vmpo --advantage-estimator td", ("'td'", "--advantage-estimator", "'returns', 'gae', 'dae'")),
     # the run

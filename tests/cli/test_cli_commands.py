@@ -109,9 +109,9 @@ def test_a_preset_fills_what_the_user_did_not_set(tmp_path: Path) -> None:
         assert main([*train_command(tmp_path / name, total_steps=BATCH, eval_episodes=1), *options]) == 0
         return float(yaml.safe_load((tmp_path / name / "config.yaml").read_text())["hyperparameters"]["gamma"])
 
-    assert saved("preset") == tuned["gamma"]
-    assert saved("option", "--gamma", "0.5") == 0.5
-    assert saved("none", "--preset", "none") == default.gamma  # type: ignore[attr-defined]
+    assert saved("preset", "--preset", "auto") == tuned["gamma"]
+    assert saved("option", "--preset", "auto", "--gamma", "0.5") == 0.5
+    assert saved("default") == default.gamma  # type: ignore[attr-defined]
 
 
 def test_a_new_folder_is_named_after_algorithm_environment_and_seed(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def hyperparameter_page(algo: str) -> str:
 def _preset_tables(algo: str) -> list[str]:
     blocks = [
         "## Presets",
-        f"What `minerva train {algo} --env ...` changes for a task, and where each number comes from.",
+        f"What `minerva train {algo} --preset <name>` changes, and where each number comes from. `--preset auto` takes"
+        " the preset named after the task, if there is one.",
     ]
     for preset in presets(algo).values():
         rows, changes = ["| setting | value | source |", "|---|---|---|"], preset.changes(config_class(algo)())

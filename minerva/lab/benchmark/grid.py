@@ -23,7 +23,7 @@ class Entry:
 
     name: str
     algo: str
-    preset: str = "auto"
+    preset: str = "none"
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
@@ -153,7 +153,7 @@ def _entry(name: str, values: Any) -> Entry:
         raise ConfigError(
             f"{name!r} cannot name an entry: use letters, digits, dots and dashes; it becomes a folder name."
         )
-    algo, preset = values.get("algo", name), checked("preset", values.get("preset", "auto"), str)
+    algo, preset = values.get("algo", name), checked("preset", values.get("preset", "none"), str)
     if algo not in ALGORITHMS:
         raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(str(algo), ALGORITHMS)}")
     return Entry(name, algo, preset, {key: value for key, value in values.items() if key not in ("algo", "preset")})

@@ -22,6 +22,7 @@ envs = ["Pendulum-v1", "dm_control/cheetah/run"]
 results = "kept"
 
 [entries.ppo]
+preset = "auto"
 
 [entries.ppo-slow]
 algo = "ppo"
@@ -38,7 +39,7 @@ def grid_file(folder: Path, text: str) -> Path:
 
 def test_a_grid_is_read_entry_by_entry_environment_by_environment_seed_by_seed(tmp_path: Path) -> None:
     grid = read_grid(grid_file(tmp_path, TEXT))
-    plain, slow = Entry("ppo", "ppo"), Entry("ppo-slow", "ppo", "none", {"policy_lr": 1e-5})
+    plain, slow = Entry("ppo", "ppo", "auto"), Entry("ppo-slow", "ppo", "none", {"policy_lr": 1e-5})
     assert grid.rows() == [
         [Cell(entry, env, seed, 512) for seed in (2, 3)]
         for entry in (plain, slow)
@@ -73,7 +74,7 @@ def test_the_log_of_many_seeds_has_a_short_name_that_tells_how_many_they_were(tm
 
 
 def test_without_a_budget_a_run_has_its_presets() -> None:
-    grid = make_grid({"mpo": {}, "ppo": {"preset": "none"}}, envs=["Pendulum-v1"])
+    grid = make_grid({"mpo": {"preset": "auto"}, "ppo": {}}, envs=["Pendulum-v1"])
     budgets = [row[0].total_steps for row in grid.rows()]
     assert budgets == [presets("mpo")["Pendulum-v1"].values["total_steps"], 1_000_000]
 

@@ -85,7 +85,7 @@ def write_metrics(files: Files, cell: Cell, step: int) -> None:
 
 
 def write_result(files: Files, cell: Cell, **changed: Any) -> None:
-    kept = {"algo": cell.entry.algo, "env": cell.env, "seed": cell.seed, "preset": "auto", "changed": {}}
+    kept = {"algo": cell.entry.algo, "env": cell.env, "seed": cell.seed, "preset": cell.entry.preset, "changed": {}}
     kept |= {"steps": STEPS, "total_steps": STEPS, "train_seconds": 10, "device": "cpu", "returns": [1.0, 3.0]}
     files.result(cell).parent.mkdir(parents=True, exist_ok=True)
     files.result(cell).write_text(json.dumps({**kept, **changed}))

@@ -76,7 +76,7 @@ def search(folder: Path) -> Search:
 
 def test_a_trial_is_an_ordinary_command(tmp_path: Path) -> None:
     words = search(tmp_path).command({"policy_lr": 0.003, "gamma": 0.1}, tmp_path / "trial")
-    parsed = _parse(words[3:])
+    parsed = _parse(words[words.index("minerva") + 1 :])
     assert parsed.hyperparameters.to_dict()["policy_lr"] == 0.003
     assert parsed.hyperparameters.to_dict()["gamma"] == 0.9
     assert parsed.hyperparameters.to_dict()["num_envs"] == presets("ppo")["Pendulum-v1"].values["num_envs"]
@@ -94,7 +94,7 @@ def test_an_evaluation_counts_when_all_seeds_have_had_it(tmp_path: Path) -> None
 
 
 def test_what_was_found_is_a_preset_that_train_takes(tmp_path: Path) -> None:
-    base = preset_for("ppo", "Pendulum-v1")
+    base = preset_for("ppo", "Pendulum-v1", "auto")
     known = {name: (value, base.sources[name]) for name, value in base.values.items()}
     best = Best({"policy_lr": 0.0021, "max_grad_norm": float("inf"), "clip_vloss": True}, -150.0, 4096, 3)
     file = tmp_path / "ppo.toml"

@@ -33,7 +33,9 @@ def test_every_preset_makes_a_config(name: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks_have_the_published_settings_but_for_their_own(task: str) -> None:
-    config = MPOConfig.from_dict({k: v for k, v in preset_for("mpo", task).values.items() if k != "total_steps"})
+    config = MPOConfig.from_dict(
+        {k: v for k, v in preset_for("mpo", task, "auto").values.items() if k != "total_steps"}
+    )
     expected = PUBLISHED | OWN.get(task, {})
     assert {name: getattr(config, name) for name in expected} == expected
 
