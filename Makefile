@@ -12,7 +12,7 @@ QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.
 	tests/trainers/*/test_*_vectors.py tests/trainers/vmpo/test_vmpo_e_step.py
 
 .DEFAULT_GOAL := help
-.PHONY: help train quick test test-slow test-all faults lint types docs docs-check docs-serve wheel-test system-deps clean
+.PHONY: help train quick test test-slow test-all faults lint types docs docs-check docs-serve pictures wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
@@ -21,6 +21,7 @@ help:
 	@echo "                 not there is skipped with the line that installs it"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
+	@echo "make pictures    the pictures of README, from the committed results and the site (needs chromium)"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment; test-all: both"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
@@ -75,6 +76,11 @@ docs-check: $(VENV)/.dev
 
 docs-serve: $(VENV)/.dev
 	$(BIN)/minerva docs serve
+
+# the pictures of README: learning curves of the committed results, formulas of the site, a report
+pictures: docs
+	$(BIN)/minerva docs results
+	$(BIN)/python tools/site/screenshots.py
 
 # the wheel, as a user gets it: built, installed into an empty environment, trained with
 wheel-test: $(VENV)/.dev

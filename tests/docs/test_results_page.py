@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from results_page import results_page
+from curves import DIGEST, digest
+from results_page import FRONT, PICTURES, pictured_by_name, results_page
 
 from minerva.cli.main import main
 from minerva.errors import ConfigError
@@ -32,9 +33,25 @@ def test_the_committed_page_is_what_the_command_writes(
 ) -> None:
     monkeypatch.chdir(checkout)
     assert main(["docs", "results"]) == 0
-    assert capfd.readouterr().out == "results: docs/results.md\n"
+    assert capfd.readouterr().out == "results: docs/results.md, docs/assets/curves\n"
     committed = (REPOSITORY / "docs" / "results.md").read_text()
     assert (checkout / "docs" / "results.md").read_text() == committed, "run `minerva docs results` and commit the page"
+
+
+def test_every_grid_with_curves_has_its_picture_and_every_picture_its_numbers() -> None:
+    """A picture carries a hash of what is drawn: one that was not drawn again after a new result is out of date."""
+    shown = re.findall(r"!\[[^]]+\]\(assets/curves/(\w+)\.svg\)", (REPOSITORY / "docs" / "results.md").read_text())
+    there = {path.stem: path.read_text() for path in (REPOSITORY / "docs" / PICTURES).glob("*.svg")}
+    assert sorted([*shown, FRONT]) == sorted(there)
+    for name, drawn in pictured_by_name(REPOSITORY).items():
+        assert DIGEST + digest(drawn) in there[name], f"{name}: run `minerva docs results` and commit the pictures"
+
+
+def test_a_curve_that_changes_changes_the_hash() -> None:
+    drawn = pictured_by_name(REPOSITORY)["gym_1m"]
+    task, ((entry, line), *others) = next(iter(drawn.items()))
+    moved = {**drawn, task: [(entry, line._replace(middle=line.middle + 1.0)), *others]}
+    assert digest(moved) != digest(drawn)
 
 
 def test_every_raw_file_is_linked_to_and_every_link_leads_to_one(checkout: Path) -> None:
@@ -93,7 +110,7 @@ def test_a_mean_over_tasks_waits_for_all_of_them(checkout: Path) -> None:
     names = "walker/walk walker/run cheetah/run cartpole/swingup reacher/hard hopper/stand pendulum/swingup"
     tasks = [f"dm_control/{name}" for name in (*names.split(), "ball_in_cup/catch")]
     head = '# Eight\ntotal_steps = 500_000\nseeds = 1\nresults = "../results"\n'
-    grid = f"{head}envs = {json.dumps(tasks)}\n[entries.mpo]\n"
+    grid = f'{head}envs = {json.dumps(tasks)}\n[entries.mpo]\npreset = "auto"\n'
     shutil.rmtree(checkout / "benchmarks" / "grids")
     (checkout / "benchmarks" / "grids").mkdir()
     (checkout / "benchmarks" / "grids" / "eight.toml").write_text(grid)

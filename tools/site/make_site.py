@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 from hyperparameters import hyperparameter_page
-from results_page import results_page
+from results_page import PICTURES, results_page, write_pictures
 
 from minerva.errors import MinervaError, TrainingError
 from minerva.trainers.registry import ALGORITHMS
@@ -49,7 +49,8 @@ def _act(action: str, port: int) -> int:
         return subprocess.run([sys.executable, "-m", "mathdoc", "check", "minerva"], cwd=REPOSITORY).returncode
     if action == "results":
         _write(REPOSITORY / "docs" / "results.md", results_page(REPOSITORY, "../benchmarks/results"))
-        print("results: docs/results.md")
+        write_pictures(REPOSITORY, REPOSITORY / "docs" / PICTURES)
+        print(f"results: docs/results.md, docs/{PICTURES}")
         return 0
     site = REPOSITORY / "build" / "site"
     if action == "build" or not (site / "index.html").is_file():

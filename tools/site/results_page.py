@@ -5,6 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from curves import Drawn, curves_of, write_svg
+
 from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, entry_title, number
 from minerva.lab.analysis.peers import Figure, best_peer, means_over
 from minerva.lab.analysis.records import RESULT_FILES, read_result
@@ -26,13 +28,16 @@ published mean of the same algorithm at the same budget; where nobody published 
 differ, and are named at the end. *Not run* is what it says. Below each table stand the commands: what is not run they
 run, and what is there they make again, on the kind of device and the engine that made it, into the folder `again`.
 
-`minerva docs results` writes this page from `benchmarks/results` and `benchmarks/grids`. As curves, with intervals:
-`minerva report benchmarks/results`. What is still missing, within twenty minutes of a GPU:
-`minerva benchmark benchmarks/grids/<grid>.toml --device cuda --within 20m`.
+`minerva docs results` writes this page from `benchmarks/results` and `benchmarks/grids`. Curves are interquartile means
+over seeds with their 95 % intervals; `minerva report benchmarks/results` shows each seed. What is still missing, within
+twenty minutes of a GPU: `minerva benchmark benchmarks/grids/<grid>.toml --device cuda --within 20m`.
 """
 
 COLUMNS = "| task | entry | mean ± std | IQM [95 %] | seeds | best peer | |\n|---|---|--:|--:|---|---|---|"
 OTHERS = "Other results"
+PICTURES = "assets/curves"
+"""Where the pictures lie, from the page's folder."""
+FRONT = "algorithms"
 
 
 class Row(NamedTuple):
@@ -47,8 +52,9 @@ class Row(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A grid: its title and its rows."""
+    """A grid: the name of its file, its title and its rows."""
 
+    name: str
     title: str
     rows: tuple[Row, ...]
 
@@ -56,8 +62,7 @@ class Section(NamedTuple):
 def results_page(root: Path, links: str) -> str:
     """Return the Markdown page of a checkout, each raw file linked to as `links`/<path in benchmarks/results>."""
     home = root / "benchmarks" / "results"
-    grids = sorted((root / "benchmarks" / "grids").glob("*.toml"), key=_grid_order)
-    sections = [_grid_section(path, root) for path in grids]
+    sections = _sections(root)
     rows = [row for section in sections for row in section.rows]
     kinds = [_verdict(row) for row in rows]
     won, lost, unknown, left = (kinds.count(kind) for kind in ("won", "lost", "no figure", "not run"))
@@ -68,7 +73,33 @@ def results_page(root: Path, links: str) -> str:
     return "\n\n".join(part.strip() for part in page if part) + "\n"
 
 
+def write_pictures(root: Path, folder: Path) -> None:
+    """Draw the learning curves of every grid, and of all algorithms on Gym MuJoCo for the front page."""
+    for name, drawn in pictured_by_name(root).items():
+        write_svg(folder / f"{name}.svg", drawn)
+
+
+def pictured_by_name(root: Path) -> dict[str, Drawn]:
+    """Return what is drawn in each picture, by the name of its file."""
+    sections = {section.name: section for section in _sections(root)}
+    front = Section(FRONT, "", sections["gym_3m"].rows + sections["gym_1m"].rows)
+    drawn = {section.name: _pictured(section) for section in (*sections.values(), front)}
+    return {name: curves for name, curves in drawn.items() if curves}
+
+
+def _pictured(section: Section) -> Drawn:
+    """Return the curves of a section, by environment; only environments that have one."""
+    cells = [cell for cell in map(_cell, section.rows) if cell is not None]
+    drawn = curves_of(cells, list(dict.fromkeys(cell.task.env for cell in cells)))
+    return {task: lines for task, lines in drawn.items() if lines}
+
+
 # --- the grids ------------------------------------------------------------------------------------------------------
+
+
+def _sections(root: Path) -> list[Section]:
+    grids = sorted((root / "benchmarks" / "grids").glob("*.toml"), key=_grid_order)
+    return [_grid_section(path, root) for path in grids]
 
 
 def _grid_order(path: Path) -> tuple[int, str]:
@@ -80,7 +111,7 @@ def _grid_section(path: Path, root: Path) -> Section:
     read = grid.read_grid(path)
     files = Files(Path(), (read.results or root / "benchmarks" / "results").resolve())
     title = path.read_text().splitlines()[0].lstrip("# ").rstrip(".")
-    return Section(title, tuple(_grid_row(cells, files, path.relative_to(root)) for cells in read.rows()))
+    return Section(path.stem, title, tuple(_grid_row(cells, files, path.relative_to(root)) for cells in read.rows()))
 
 
 def _grid_row(cells: Sequence[grid.Cell], files: Files, path: Path) -> Row:
@@ -104,7 +135,9 @@ def _section(section: Section, home: Path, links: str) -> str:
     lines = [_line(row, home, links) for row in section.rows]
     commands = "\n".join(map(_command, section.rows))
     folded = '<details markdown="1"><summary>Each row\'s command</summary>'
-    parts = [f"## {section.title}", "\n".join([COLUMNS, *lines]), *_means(section)]
+    drawn = [f"![Learning curves with 95 % intervals: {section.title}]({PICTURES}/{section.name}.svg)"]
+    table = "\n".join([COLUMNS, *lines])
+    parts = [f"## {section.title}", *(drawn if _pictured(section) else ()), table, *_means(section)]
     return "\n\n".join([*parts, folded, f"```bash\n{commands}\n```", "</details>"])
 
 
