@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,8 @@ def test_a_policy_acts_as_it_did(algo: str) -> None:
 def test_a_policy_is_fine_tuned(algo: str, tmp_path: Path) -> None:
     path = CHECKPOINTS / f"{algo}.pt"
     settings = {**load_checkpoint(path).about["hyperparameters"], "settings": {"quiet": True, "eval_episodes": 1}}
-    result = minerva.train(algo, "Pendulum-v1", total_steps=256, run_dir=tmp_path, init_from=path, **settings)
+    how: dict[str, Any] = {"preset": "source", "total_steps": 256, "run_dir": tmp_path, "init_from": path}
+    result = minerva.train(algo, "Pendulum-v1", **how, **settings)
     assert result.step == 256
 
 
