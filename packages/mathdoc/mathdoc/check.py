@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mathdoc.backend import computing
 from mathdoc.capture import Probe, Recorder, rewriting
 from mathdoc.extract import Source, package_sources
 from mathdoc.formula import Formula, understand
@@ -72,7 +73,7 @@ def run(settings: Settings, formulas: Sequence[Formula], precision: str) -> list
     """The exercises, once for each seed, with the package rewritten to be watched."""
     recorder = Recorder(formulas)
     if any(formula.tree is not None for formula in formulas):
-        with rewriting(recorder, settings.package):
+        with rewriting(recorder, settings.package), computing(precision):
             exercises = _load(settings.exercises)
             recorder.recording = True
             for seed in SEEDS:
