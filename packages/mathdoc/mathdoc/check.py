@@ -13,6 +13,7 @@ from mathdoc.backend import computing
 from mathdoc.capture import Probe, Recorder, rewriting
 from mathdoc.extract import Source, package_sources
 from mathdoc.formula import Formula, understand
+from mathdoc.names import strange_names
 from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
 from mathdoc.settings import Settings
@@ -55,7 +56,7 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
         report.notations[source.module] = notation
         found, problems = understand(source, notation)
         formulas += found
-        report.problems += problems
+        report.problems += [*problems, *strange_names(source, notation, found)]
     report.problems += _stray_tables(settings, report)
     if truth:
         probes = {precision: run(settings, formulas, precision) for precision in PRECISIONS}
