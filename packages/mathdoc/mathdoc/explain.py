@@ -1,4 +1,4 @@
-"""`mathdoc explain FILE:LINE`: how a formula was read, what its symbols stand for, their values, where the sides part."""
+"""`mathdoc explain FILE:LINE`: how a formula was read, what its symbols stand for, where the sides part."""
 
 import ast
 from collections.abc import Iterator, Sequence
