@@ -35,9 +35,9 @@ $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 	@$(PIP) --no-build-isolation -e ".[dm-control]"
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt Makefile
-	@echo "installing Minerva and its development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e ".[dm-control,envpool,video,export,cluster,docs,dev]"
+$(VENV)/.dev: $(VENV)/.made pyproject.toml packages/mathdoc/pyproject.toml constraints.txt Makefile
+	@echo "installing Minerva, mathdoc and their development tools into $(VENV) ..."
+	@$(PIP) --no-build-isolation -e "packages/mathdoc[site,test]" -e ".[dm-control,envpool,video,export,cluster,docs,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use
@@ -82,12 +82,17 @@ pictures: docs
 	$(BIN)/minerva docs results
 	$(BIN)/python tools/site/screenshots.py
 
-# the wheel, as a user gets it: built, installed into an empty environment, trained with
+# the wheels, as a user gets them: built, each installed into an empty environment, trained with, checked with
 wheel-test: $(VENV)/.dev
 	rm -rf build/wheel && mkdir -p build/wheel
-	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel . > build/wheel/log.txt 2>&1 || (cat build/wheel/log.txt; exit 1)
+	for project in . packages/mathdoc; do $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel $$project > build/wheel/log.txt 2>&1 || (cat build/wheel/log.txt; exit 1); done
+	! $(BIN)/python -m zipfile -l build/wheel/minerva-*.whl | grep mathdoc
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/minerva-*.whl
+	$(PYTHON) -m venv build/wheel/checker
+	build/wheel/checker/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/mathdoc-*.whl pytest
+	cp -r packages/mathdoc/examples/fields build/wheel/fields && cd build/wheel/fields && rm fields/adam.py fields/attention.py docs/notation/[a]*.toml docs/exercises.py
+	cd build/wheel/fields && ../checker/bin/mathdoc init fields && ../checker/bin/mathdoc check && ../checker/bin/python -m pytest -q --mathdoc
 	cd build/wheel && venv/bin/minerva train ppo --total-steps 10000 --out-dir trained
 	cd build/wheel && venv/bin/python -c "import glob, minerva; print(minerva.load_policy(glob.glob('trained/*')[0]).act([1.0, 0.0, 0.0]))"
 

@@ -30,7 +30,7 @@ class Docs:
     def run(self) -> int:
         """Run the checkout's tool with the checkout's code. Return its exit status, or that of a signal."""
         root = _checkout()
-        paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(root), str(root / "packages" / "mathdoc"), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, str(root / TOOL), self.action, "--port", str(self.port)]
         tool = subprocess.Popen(command, env=environment)

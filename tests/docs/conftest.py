@@ -25,7 +25,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built from a copy of what it is made of."""
     root = tmp_path_factory.mktemp("checkout")
-    for name in ("minerva", "mathdoc", "docs", "tools/site", "benchmarks/results", "benchmarks/grids"):
+    for name in ("minerva", "packages/mathdoc/mathdoc", "docs", "tools/site", "benchmarks/results", "benchmarks/grids"):
         shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("mkdocs.yml", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, root / name)

@@ -13,7 +13,7 @@ FILES = ("config", "losses", "evaluate", "improve", "agent", "trainer", "metrics
 
 
 def test_every_path_on_the_page_exists() -> None:
-    paths = set(re.findall(r"`((?:minerva|docs|tests|tools|mathdoc)(?:/[\w./]+)?)`", PAGE))
+    paths = set(re.findall(r"`((?:minerva|docs|tests|tools|packages)(?:/[\w./]+)?)`", PAGE))
     assert len(paths) > 30
     assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
 

@@ -10,6 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import make_site
 import pytest
 
 from minerva.cli import docs
@@ -41,6 +42,18 @@ def test_the_checkout_around_the_current_directory_goes_before_that_of_the_packa
     (tmp_path / docs.TOOL).touch()
     monkeypatch.chdir(tmp_path / "docs")
     assert docs._checkout() == tmp_path
+
+
+def test_what_the_documentation_needs_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for action, absent in (("check", "mathdoc"), ("build", "zensical")):
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, absent, None)
+            assert make_site.main([action]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.startswith(f"error: The documentation needs {absent}, which is not installed: pip install")
+        assert "packages/mathdoc[site]" in said
 
 
 def test_a_failure_of_the_tool_is_one_of_the_command(

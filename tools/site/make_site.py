@@ -6,6 +6,7 @@ python tools/site/make_site.py build
 import argparse
 import functools
 import http.server
+import importlib.util
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import yaml
 from hyperparameters import hyperparameter_page
 from results_page import PICTURES, results_page, write_pictures
 
-from minerva.errors import MinervaError, TrainingError
+from minerva.errors import ConfigError, MinervaError, TrainingError
 from minerva.trainers.registry import ALGORITHMS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _act(action: str, port: int) -> int:
     if action == "check":
+        _require("mathdoc")
         return subprocess.run([sys.executable, "-m", "mathdoc", "check", "minerva"], cwd=REPOSITORY).returncode
     if action == "results":
         _write(REPOSITORY / "docs" / "results.md", results_page(REPOSITORY, "../benchmarks/results"))
@@ -62,6 +64,7 @@ def _act(action: str, port: int) -> int:
 
 def build(root: Path) -> None:
     """Build the site of a checkout with Zensical, from hand-written and generated pages."""
+    _require("mathdoc", "quickjs", "pygments", "zensical")
     pages = root / "build" / "docs"
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(root / "docs" / "assets", pages / "assets")
@@ -91,7 +94,15 @@ def serve(site: Path, port: int) -> None:
 
 def _run(root: Path, module: str, *arguments: str) -> None:
     if subprocess.run([sys.executable, "-m", module, *arguments], cwd=root).returncode:
-        raise TrainingError(f"{module} failed: see above. It needs the extra docs: pip install -e '.[docs]'")
+        raise TrainingError(f"{module} failed: see above.")
+
+
+def _require(*modules: str) -> None:
+    """Refuse to begin without what the extra docs installs."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            command = "pip install -c constraints.txt -e 'packages/mathdoc[site]' -e '.[docs]'"
+            raise ConfigError(f"The documentation needs {name}, which is not installed: {command}")
 
 
 def _write(path: Path, text: str) -> None:

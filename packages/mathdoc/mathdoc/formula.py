@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mathdoc.extract import Marker, Source
+from mathdoc.guess import nearest
 from mathdoc.katex import check_syntax
 from mathdoc.lexer import tokens
 from mathdoc.matching import longest
@@ -163,8 +164,8 @@ def _located(marker: Marker, notation: Notation, error: FormulaError) -> Problem
     axes = f', axes = "{" ".join(dict.fromkeys(letters))}"' if letters else ""
     quoted = f"'{tex}'" if "'" not in tex else '"' + tex.replace("\\", "\\\\") + '"'
     table = f'[functions."{marker.scope}"]' if "." in marker.scope else f"[functions.{marker.scope}]"
-    hint = f'if it stands for a variable, paste into {notation.path.name}:\n  {table}\n  {quoted} = {{ var = "...'
-    hint += f'"{axes}, text = "..." }}'
+    hint = f'if it stands for a variable, paste into {notation.path.name}:\n  {table}\n  {quoted} = {{ var = "'
+    hint += f'{nearest(tex, marker) or "..."}"{axes}, text = "..." }}'
     return marker.problem(f"`{tex}` is not defined", error.start, error.end, hint=hint, level=2)
 
 

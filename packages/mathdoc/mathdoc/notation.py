@@ -167,6 +167,8 @@ def arithmetic(expression: str) -> str:
         body = ast.parse(expression, mode="eval").body
     except SyntaxError:
         return f"{expression} is no Python expression"
+    if isinstance(body, ast.Constant) and body.value is ...:
+        return "it is not said yet which variable it stands for"
     if isinstance(body, ast.Constant):
         return "a number stands in the formula itself, not behind a symbol"
     for node in ast.walk(body):

@@ -139,6 +139,14 @@ class _Rewriter(ast.NodeTransformer):
         return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
 
 
+def rewritten(tree: ast.Module, recorder: Recorder) -> ast.Module:
+    """A module's syntax with the hooks around the marked statements that a recorder watches."""
+    statements = [probe.formula.marker.statement for probe in recorder.probes]
+    numbers = {(statement.lineno, statement.col_offset): number for number, statement in enumerate(statements)}
+    module: ast.Module = _Rewriter(numbers).visit(tree)
+    return module
+
+
 def _call(name: str, number: int) -> ast.stmt:
     return ast.parse(f"{HOOK}.{name}({number}, globals(), locals())").body[0]
 

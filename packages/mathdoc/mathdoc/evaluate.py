@@ -112,7 +112,7 @@ class Evaluation:
         if array is None:
             declared, shape = " ".join(binding.axes) or "none", self.values[binding].shape
             message = f"`{binding.tex}` is `{binding.var}` of shape {shape}, but its axes are: {declared}"
-            raise FormulaError(message, *use.span)
+            raise FormulaError(message, *use.span, f'name {len(shape)} axes, left to right: axes = "..."')
         return array
 
     # --- values ---------------------------------------------------------------------------------------------

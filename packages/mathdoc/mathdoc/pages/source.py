@@ -8,6 +8,7 @@ from mathdoc.extract import MARKER, Source
 from mathdoc.pages.figure import figure, symbol_names
 from mathdoc.pages.highlight import Mark, highlighted, marks_in
 from mathdoc.pages.text import fence
+from mathdoc.problem import MathdocError
 from mathdoc.verify import Verdict
 
 NONE = "*This module has no formulas.*"
@@ -52,6 +53,18 @@ def annotated_page(source: Source, path: str, report: Report, places: str) -> li
     ]
 
 
+def function_html(source: Source, verdicts: list[Verdict], places: str, scope: str) -> str:
+    """The listing of one function or class, with its formulas."""
+    node: ast.AST = source.tree
+    for part in scope.split("."):
+        node = next((child for child in ast.walk(node) if getattr(child, "name", None) == part), node)
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or node.name != part:
+        raise MathdocError(f"{source.module} has no {scope}: name a function, `function` or `Class.method`.")
+    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    inside = [verdict for verdict in verdicts if verdict.formula.marker.statement.lineno in lines]
+    return f'<div class="annotated highlight">{_listing(source, "", inside, places, lines)}</div>'
+
+
 def statement_html(source: Source, verdict: Verdict) -> str:
     """The statement, highlighted, with a mark on each expression that a symbol stands for."""
     marker = verdict.formula.marker
@@ -69,10 +82,11 @@ def _marks(source: Source, verdict: Verdict) -> list[Mark]:
     return marks_in(source.text, verdict.formula.marker.statement, known)
 
 
-def _listing(source: Source, path: str, verdicts: list[Verdict], places: str) -> str:
+def _listing(source: Source, path: str, verdicts: list[Verdict], places: str, lines_of: range | None = None) -> str:
+    """The lines with their formulas: all of them, or those of a range."""
     marks = [mark for verdict in verdicts for mark in _marks(source, verdict)]
     lines = [_numbered(number, line) for number, line in enumerate(highlighted(source.text, marks), 1)]
-    html, at = "", 1
+    html, at = "", lines_of.start if lines_of else 1
     for verdict in verdicts:
         marker = verdict.formula.marker
         first, last = marker.statement.lineno, marker.statement.end_lineno or marker.statement.lineno
@@ -86,7 +100,7 @@ def _listing(source: Source, path: str, verdicts: list[Verdict], places: str) ->
             f"<pre><code>{''.join(shown)}</code></pre></div>"
         )
         at = last + 1
-    return html + _plain(lines[at - 1 :])
+    return html + _plain(lines[at - 1 : lines_of.stop - 1 if lines_of else None])
 
 
 def _plain(lines: list[str]) -> str:

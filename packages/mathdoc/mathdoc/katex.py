@@ -1,5 +1,6 @@
 """Level 1: KaTeX, vendored and run inside QuickJS, so that neither Node nor a network is needed."""
 
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ def _engine() -> Any:
     try:
         import quickjs
     except ImportError as error:
-        raise MathdocError("Rendering needs the package quickjs: pip install quickjs") from error
+        raise MathdocError('Rendered formulas need the extra site: pip install "mathdoc[site]"') from error
     context = quickjs.Context()
     context.eval((FOLDER / "katex.min.js").read_text())
     return context.eval(RENDER)
@@ -58,9 +59,15 @@ def render_linked(tex: str, spans: list[tuple[int, int, str]]) -> str:
     )
 
 
+def can_render() -> bool:
+    """Whether what runs KaTeX is installed: the extra `site`, without which everything else is checked."""
+    return importlib.util.find_spec("quickjs") is not None
+
+
 def check_syntax(tex: str) -> None:
     """Raise a FormulaError, with its place, if KaTeX refuses the formula."""
-    render(tex)
+    if can_render():
+        render(tex)
 
 
 def _refusal(message: str) -> FormulaError:

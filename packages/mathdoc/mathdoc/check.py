@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mathdoc.backend import computing
 from mathdoc.capture import Probe, Recorder, rewriting
 from mathdoc.extract import Source, package_sources
 from mathdoc.formula import Formula, understand
+from mathdoc.names import strange_names
 from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
 from mathdoc.settings import Settings
@@ -54,7 +56,7 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
         report.notations[source.module] = notation
         found, problems = understand(source, notation)
         formulas += found
-        report.problems += problems
+        report.problems += [*problems, *strange_names(source, notation, found)]
     report.problems += _stray_tables(settings, report)
     if truth:
         probes = {precision: run(settings, formulas, precision) for precision in PRECISIONS}
@@ -72,7 +74,7 @@ def run(settings: Settings, formulas: Sequence[Formula], precision: str) -> list
     """The exercises, once for each seed, with the package rewritten to be watched."""
     recorder = Recorder(formulas)
     if any(formula.tree is not None for formula in formulas):
-        with rewriting(recorder, settings.package):
+        with rewriting(recorder, settings.package), computing(precision):
             exercises = _load(settings.exercises)
             recorder.recording = True
             for seed in SEEDS:

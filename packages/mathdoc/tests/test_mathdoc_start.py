@@ -1,0 +1,154 @@
+"""From nothing to a checked formula: what `mathdoc init` guesses, what `mathdoc explain` shows, what messages name."""
+
+from pathlib import Path
+
+import pytest
+
+from mathdoc.__main__ import main
+from mathdoc.check import check
+from mathdoc.settings import find_settings
+
+TANKS = '''"""Water in N tanks."""
+
+import numpy as np
+
+GRAVITY = 9.81
+
+
+def outflow(level: np.ndarray, hole: np.ndarray) -> np.ndarray:
+    """Torricelli."""
+    # LaTeX: v_n = \\sqrt{2 g h_n}
+    speed = np.sqrt(2 * GRAVITY * level)
+    # LaTeX: Q_n = a_n v_n
+    flow = hole * speed
+    return flow
+
+
+class Tank:
+    """One of them, over T steps."""
+
+    def __init__(self, level: np.ndarray, step: float) -> None:
+        self.level = level
+        self.step = step
+
+    def drain(self, flow: np.ndarray) -> None:
+        # LaTeX: h'_n = h_n - \\Delta Q_n
+        self.level = self.level - self.step * flow
+'''
+
+
+@pytest.fixture
+def tanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with formulas and nothing else."""
+    (tmp_path / "tanks").mkdir()
+    (tmp_path / "tanks" / "__init__.py").write_text('"""Tanks."""\n')
+    (tmp_path / "tanks" / "water.py").write_text(TANKS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_is_guessed_from_the_names_is_enough_to_verify(tanks: Path) -> None:
+    assert main(["init", "tanks"]) == 0
+    table = (tanks / "docs" / "notation" / "water.toml").read_text()
+    assert '\'g\' = { var = "GRAVITY", text = "gravity" }' in table
+    assert '\'h_n\' = { var = "level", axes = "n", text = "level" }' in table
+    assert '\'h_n\' = { var = "self.level", axes = "n", when = "before", text = "level" }' in table
+    report = check(find_settings())
+    assert [str(problem) for problem in report.problems] == []
+    assert [verdict.status for verdict in report.verdicts] == ["verified"] * 3
+
+
+def test_what_is_there_already_is_left_as_it_is(tanks: Path) -> None:
+    (tanks / "pyproject.toml").write_text('[project]\nname = "tanks"\n')
+    main(["init", "tanks"])
+    assert (tanks / "pyproject.toml").read_text().startswith('[project]\nname = "tanks"\n\n[tool.mathdoc]\n')
+    for name in ("docs/exercises.py", "docs/notation/water.toml"):
+        (tanks / name).write_text(f"# mine: {name}\n")
+    before = (tanks / "pyproject.toml").read_text()
+    main(["init", "tanks"])
+    assert (tanks / "pyproject.toml").read_text() == before
+    assert (tanks / "docs" / "exercises.py").read_text() == "# mine: docs/exercises.py\n"
+    assert (tanks / "docs" / "notation" / "water.toml").read_text() == "# mine: docs/notation/water.toml\n"
+
+
+def test_a_symbol_that_nothing_fits_is_left_to_the_author_and_refused_until_then(
+    tanks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tanks / "tanks" / "water.py"
+    path.write_text(TANKS.replace("2 g h_n}", "2 \\xi \\chi h_n}"))
+    main(["init", "tanks"])
+    assert "nothing fits \\xi, \\chi, h_n: put its variable in place of ..." in capsys.readouterr().out
+    assert main(["check"]) == 1
+    assert "`\\xi`: it is not said yet which variable it stands for" in capsys.readouterr().out
+
+
+def test_a_package_without_formulas_is_told_how_to_write_one(tanks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tanks / "tanks" / "water.py").write_text("x = 1\n")
+    assert main(["init", "tanks"]) == 0
+    assert "tanks has no formula yet: write one above a statement" in capsys.readouterr().out
+
+
+def test_an_explanation_shows_the_reading_the_symbols_and_where_the_sides_part(
+    tanks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["init", "tanks"])
+    path = tanks / "tanks" / "water.py"
+    path.write_text(path.read_text().replace("v_n = \\sqrt{2 g h_n}", "v_n = \\sqrt{g h_n}"))
+    line = path.read_text().splitlines().index("    speed = np.sqrt(2 * GRAVITY * level)") + 1
+    capsys.readouterr()
+    assert main(["explain", f"tanks/water.py:{line}"]) == 1
+    said = capsys.readouterr().out
+    assert "tanks/water.py:10, in outflow\n" in said
+    assert "read as\n    v_n = sqrt(g * h_n)\n" in said
+    assert "    g    GRAVITY  a number  9.81 " in said
+    assert "    h_n  level    [n=5]     " in said
+    line_value, formula_value = (float(said.split(f"the {side} gives")[1].split()[0]) for side in ("line", "formula"))
+    assert line_value == pytest.approx(2**0.5 * formula_value)
+    assert "parts of the formula there\n    \\sqrt{g h_n}  " in said
+    assert "it would hold with a factor 2 at `g h_n`" in said
+
+
+def test_a_formula_that_holds_is_explained_as_well(tanks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["init", "tanks"])
+    assert main(["explain", "tanks/water.py:12"]) == 0
+    assert "verified: the line was seen 3 times in float64" in capsys.readouterr().out
+
+
+def test_a_place_without_a_formula_is_told_the_nearest(tanks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "tanks/water.py:1"]) == 2
+    assert "has no formula; the nearest is on line 10" in capsys.readouterr().err
+    assert main(["explain", "tanks/water.py"]) == 2
+    assert "is no FILE:LINE" in capsys.readouterr().err
+
+
+def test_a_name_that_the_code_does_not_have_is_told_with_the_nearest(
+    tanks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["init", "tanks"])
+    table = tanks / "docs" / "notation" / "water.toml"
+    table.write_text(table.read_text().replace('var = "GRAVITY"', 'var = "GRAVITI"'))
+    assert main(["check"]) == 1
+    said = capsys.readouterr().out
+    assert "`g` stands for `GRAVITI`, and outflow has no `GRAVITI`" in said
+    assert "the nearest name there is `GRAVITY`" in said
+
+
+def test_an_unknown_symbol_comes_with_the_variable_that_fits_it(
+    tanks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["init", "tanks"])
+    table = tanks / "docs" / "notation" / "water.toml"
+    lines = [line for line in table.read_text().splitlines() if not line.startswith("'g'")]
+    table.write_text("\n".join(lines))
+    assert main(["check"]) == 1
+    assert '\'g\' = { var = "GRAVITY", text = "..." }' in capsys.readouterr().out
+
+
+def test_a_shape_that_does_not_fit_says_how_many_axes_to_name(tanks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["init", "tanks"])
+    exercises = tanks / "docs" / "exercises.py"
+    exercises.write_text(exercises.read_text().replace("outflow(draw(5), draw(5))", "outflow(draw(5, 3), draw(5, 3))"))
+    assert main(["check"]) == 1
+    said = capsys.readouterr().out
+    assert "`h_n` is `level` of shape (5, 3), but its axes are: n" in said
+    assert "name 2 axes, left to right" in said
