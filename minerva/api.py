@@ -18,6 +18,7 @@ from minerva.loop.population import Population
 from minerva.loop.trainer import usable_device
 from minerva.policy import load_policy
 from minerva.presets import preset_for
+from minerva.runs.callbacks import Callback, Function, check_callbacks
 from minerva.runs.folder import new_folder_name
 from minerva.runs.settings import Result
 from minerva.trainers.registry import config_class, trainer_class
@@ -39,17 +40,19 @@ def train(
     preset: str = "auto",
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
+    callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Result:
     """Train an algorithm on an environment, with its preset; `hyperparameters` override the preset.
 
-    The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`.
+    The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`;
+    `callbacks` are functions `(step, metrics, trainer)` called after every report, or objects like `minerva.Callback`.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
-    result: Result = trainer.train(budget, folder, **(settings or {}))
+    result: Result = trainer.train(budget, folder, **_settings(settings, callbacks))
     return result
 
 
@@ -65,19 +68,27 @@ def train_seeds(
     preset: str = "auto",
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
+    callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> list[Result]:
     """Train several seeds together: their agents learn in one batched call, each as it would alone.
 
     Every seed gets its own folder, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a list with
-    one value per seed.
+    one value per seed. Each callback hears of every seed's run; `trainer.seed` tells them apart.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
     population = make_population(algo, env, seeds, device, configs, init_from, engine)
     folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
-    return population.train(budget, folders, **(settings or {}))
+    return population.train(budget, folders, **_settings(settings, callbacks))
+
+
+def _settings(settings: dict[str, Any] | None, callbacks: Sequence[Callback | Function]) -> dict[str, Any]:
+    """Return the settings of a run with all callbacks, those among the settings first."""
+    given = dict(settings or {})
+    check_callbacks(callbacks)
+    return {**given, "callbacks": [*given.get("callbacks", ()), *callbacks]}
 
 
 def tuned(

@@ -1,5 +1,6 @@
 """Base of all trainers: make agent and environments, describe them, and run the loop inside a run."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -78,6 +79,9 @@ class Trainer(ABC):
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
         """Episodes that ended since the last report."""
+        self.changed: dict[str, float] = {}
+        """Settings that were changed during the run, with their present values."""
+        self._logged: dict[str, list[float]] = {}
 
     @classmethod
     def _config_from(cls, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
@@ -87,6 +91,32 @@ class Trainer(ABC):
         for name in named.keys() & hyperparameters.keys():
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
         return cls.AGENT.CONFIG.from_dict({**named, **hyperparameters})
+
+    # --- what the user's code calls -----------------------------------------------------------------------
+
+    def log(self, name: str, value: float) -> None:
+        """Log a number of your own: the mean of those since the last report is written beside the metrics."""
+        if not isinstance(name, str) or name in ("", "step"):
+            raise ConfigError(f"The name of a logged number is {name!r}: give a text such as 'own/distance'.")
+        try:
+            self._logged.setdefault(name, []).append(float(value))
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name} is logged as {value!r}: give a single number.") from None
+
+    def take_logged(self) -> dict[str, float]:
+        """Return the means of the numbers logged since the last call."""
+        logged, self._logged = self._logged, {}
+        return {name: math.fsum(values) / len(values) for name, values in logged.items()}
+
+    def change(self, **settings: float) -> None:
+        """Change settings of the coming updates, such as `policy_lr`; they are logged, and saved with the run."""
+        before = self.agent.config
+        self.agent.config = before.changed(settings)
+        for name in settings:
+            value = getattr(self.agent.config, name)
+            if value != getattr(before, name):
+                self.changed[name] = value
+                self._logged[f"settings/{name}"] = [value]
 
     @abstractmethod
     def rules(self) -> Iterable[Rule]:
@@ -179,13 +209,16 @@ class Trainer(ABC):
 
     def state_dict(self) -> Tree:
         """Return everything that training needs to continue: agent, simulators and unreported episodes."""
-        episodes = [list(episode) for episode in self.episodes]
-        return {"agent": self.agent.state_dict(), "envs": self.envs.state_dict(), "episodes": episodes}
+        episodes = [[*episode[:-1], dict(episode.info)] for episode in self.episodes]
+        parts = {"agent": self.agent.state_dict(), "envs": self.envs.state_dict()}
+        return {**parts, "episodes": episodes, "changed": dict(self.changed)}
 
     def load_state_dict(self, state: Tree) -> str:
         """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         self.agent.load_state_dict(state["agent"])
         self.episodes = [Episode(*episode) for episode in state["episodes"]]
+        self.changed = dict(state.get("changed", {}))
+        self.agent.config = self.share.changed(self.changed)
         return self.envs.load_state_dict(state["envs"])
 
     def init_from(self, path: str | Path) -> None:
