@@ -39,6 +39,7 @@ def train(
     run_dir: str | Path | None = None,
     preset: str = "auto",
     init_from: str | Path | None = None,
+    init_optimizer: bool = False,
     engine: EngineName = "auto",
     callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
@@ -46,11 +47,15 @@ def train(
 ) -> Result:
     """Train an algorithm on an environment, with its preset; `hyperparameters` override the preset.
 
-    The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`;
-    `callbacks` are functions `(step, metrics, trainer)` called after every report, or objects like `minerva.Callback`.
+    The run gets a new folder in `out_dir`, or is written to `run_dir`. It starts with the policy of the run or
+    checkpoint `init_from`, of an environment with the same spaces; with `init_optimizer`, with all that its agent has
+    learned. `settings` are fields of `RunSettings`; `callbacks` are functions `(step, metrics, trainer)` called after
+    every report, or objects like `minerva.Callback`.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
-    trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
+    trainer = make_trainer(
+        algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine, init_optimizer=init_optimizer
+    )
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
     result: Result = trainer.train(budget, folder, **_settings(settings, callbacks))
     return result
@@ -67,6 +72,7 @@ def train_seeds(
     run_dir: str | Path | None = None,
     preset: str = "auto",
     init_from: str | Path | None = None,
+    init_optimizer: bool = False,
     engine: EngineName = "auto",
     callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
@@ -79,7 +85,7 @@ def train_seeds(
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
-    population = make_population(algo, env, seeds, device, configs, init_from, engine)
+    population = make_population(algo, env, seeds, device, configs, init_from, engine, init_optimizer)
     folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
     return population.train(budget, folders, **_settings(settings, callbacks))
 
@@ -126,6 +132,7 @@ def make_population(
     configs: Sequence[Config],
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
+    init_optimizer: bool = False,
 ) -> Population:
     """Return a population with one trainer per seed, to be trained together."""
     trainers = []
@@ -133,7 +140,7 @@ def make_population(
         envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))
         trainers.append(trainer_class(algo)(env, seed, device, engine=envs, config=config))
         if init_from is not None:
-            trainers[-1].init_from(init_from)
+            trainers[-1].init_from(init_from, init_optimizer)
     return Population(trainers)
 
 
@@ -157,11 +164,12 @@ def make_trainer(
     init_from: str | Path | None = None,
     engine: EngineName | Engine | Collector = "auto",
     ranks: Ranks = SINGLE,
+    init_optimizer: bool = False,
 ) -> Any:
     """Return a trainer with this config, on one of the data-parallel `ranks`."""
     trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, config=config)
     if init_from is not None:
-        trainer.init_from(init_from)
+        trainer.init_from(init_from, init_optimizer)
     return trainer
 
 

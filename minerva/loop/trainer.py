@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compute.compiled import torch_threads
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.data.replay import Replay
@@ -137,13 +138,14 @@ class Trainer(ABC):
         """Train as `train` does, but return the result also if a signal stopped the run."""
         how = RunSettings(**settings)
         self.check(total_steps)
-        if self.ranks.count > 1:
-            return self._train_data_parallel(total_steps, Path(out_dir), how)
-        run = Run(self, total_steps, Path(out_dir), how, actors=self.collector.workers_count)
-        with run:
-            if not run.already_finished:
-                self.loop([self], self.collector, RunGroup([run]))
-        return run.result()
+        with torch_threads(how.threads):
+            if self.ranks.count > 1:
+                return self._train_data_parallel(total_steps, Path(out_dir), how)
+            run = Run(self, total_steps, Path(out_dir), how, actors=self.collector.workers_count)
+            with run:
+                if not run.already_finished:
+                    self.loop([self], self.collector, RunGroup([run]))
+            return run.result()
 
     def _train_data_parallel(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
         """Train as one of several data-parallel ranks; rank 0 writes the run."""
@@ -221,18 +223,27 @@ class Trainer(ABC):
         self.agent.config = self.share.changed(self.changed)
         return self.envs.load_state_dict(state["envs"])
 
-    def init_from(self, path: str | Path) -> None:
-        """Load the policy of a checkpoint of the same algorithm and environment, to start training from it."""
+    def init_from(self, path: str | Path, optimizer: bool = False) -> None:
+        """Load the policy of a checkpoint of the same algorithm and spaces, to start training from it.
+
+        With `optimizer`, load all that the agent has learned: the critic, moments, temperature and multipliers too.
+        """
         checkpoint = load_checkpoint(find_checkpoint(Path(path)))
-        mine = {"algo": self.algo, "env": env_name(self.env), **self.specs()}
-        for name, value in mine.items():
-            if checkpoint.about[name] != value:
+        mine = {"algo": self.algo, **self.specs()}
+        theirs = {name: checkpoint.about[name] for name in mine}
+        for name in mine:
+            if _without_layout(mine[name]) != _without_layout(theirs[name]):
                 raise CheckpointError(
-                    f"{path} was made with {name} {checkpoint.about[name]}, and this run has {value}: "
-                    "give a checkpoint of the same algorithm and environment."
+                    f"{path} was made with {name} {theirs[name]} (env {checkpoint.about['env']}), and this run has "
+                    f"{mine[name]} (env {env_name(self.env)}): give a checkpoint of the same algorithm, and of an "
+                    "environment with the same spaces."
                 )
+        saved = checkpoint.state["trainer"]["agent"]
         try:
-            self.agent.load_policy(checkpoint.state["trainer"]["agent"])
+            if optimizer:
+                self.agent.load_state_dict({**saved, "generator": self.agent.generator.get_state()})
+            else:
+                self.agent.load_policy(saved)
         except (RuntimeError, KeyError):
             changed = differences(checkpoint.about["hyperparameters"], self.config.to_dict())
             changed.sort(key=lambda change: "layer_sizes" not in change)  # the most likely reason first
@@ -280,6 +291,11 @@ class Trainer(ABC):
             return [self.seed + i for i in numbers]
         entropy = ([self.seed, step, i] for i in numbers)
         return [int(np.random.SeedSequence(words).generate_state(1)[0]) for words in entropy]
+
+
+def _without_layout(described: Any) -> Any:
+    """Return a described spec without how an environment gives observations: agents see them flattened."""
+    return {name: v for name, v in described.items() if name != "layout"} if isinstance(described, dict) else described
 
 
 def assign_episodes(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:

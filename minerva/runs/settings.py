@@ -15,7 +15,8 @@ from minerva.runs.callbacks import Callback, Function, check_callbacks
 class RunSettings:
     """Settings of evaluation, compilation and logging.
 
-    None of them changes what is learned, except for the last digits with `compile`, and for what callbacks change.
+    None of them changes what is learned, except for the last digits with `compile` and `threads`, and for what
+    callbacks change.
     """
 
     eval_every: int | None = None
@@ -26,6 +27,8 @@ class RunSettings:
     """Compile the update with torch.compile where that is faster ("auto"), or never ("off")."""
     matmul: MatmulPrecision = "highest"
     """Precision of float32 matrix products on a GPU: "highest" (float32) or "high" (TF32: faster, 10-bit mantissas)."""
+    threads: int = 1
+    """PyTorch CPU threads while the run trains; 1 is fastest for small networks. The number changes the last digits."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
     quiet: bool = False
@@ -37,7 +40,7 @@ class RunSettings:
     They may stop the run, and change what is learned."""
 
     def __post_init__(self) -> None:
-        for name in ("eval_every", "eval_episodes"):
+        for name in ("eval_every", "eval_episodes", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
