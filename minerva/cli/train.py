@@ -80,7 +80,8 @@ class RunOptions:
     """Exact folder of the run, instead of a new one with a generated name. An unfinished run of the same config in it
     is resumed."""
     resume: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="RUN [RUN ...]")] = None
-    """Resume the run in this folder where it stopped, with its saved config. Several folders: resume them together."""
+    """Resume the run in this folder where it stopped, with its saved config. Larger --total-steps extend it, and rates
+    may be others. Several folders: resume them together."""
     init_from: Path | None = None
     """A run's folder or a checkpoint whose policy initialises this run's, of an environment with the same spaces."""
     init_optimizer: bool = False
@@ -117,7 +118,7 @@ class TrainCommand:
         algo = next(name for name in ALGORITHMS if isinstance(self.hyperparameters, config_class(name)))
         config = config_class(algo).from_dict(self.hyperparameters.to_dict())
         names = ("eval_every", "eval_episodes", "compile", "matmul", "threads", "wandb")
-        settings = {name: getattr(options, name) for name in names}
+        settings = {name: getattr(options, name) for name in names} | {"extend": options.resume is not None}
         if options.seeds is not None or options.vary is not None:
             return self._run_seeds(Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         if options.resume is not None and len(options.resume) > 1:
@@ -263,7 +264,7 @@ def _saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
 def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     for name in saved:
-        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "hyperparameters"}:
+        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "history", "hyperparameters"}:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1

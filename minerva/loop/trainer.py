@@ -13,6 +13,7 @@ from torch import Tensor
 from minerva.compute.compiled import torch_threads
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
+from minerva.config import TENSOR
 from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
@@ -108,6 +109,12 @@ class Trainer(ABC):
         """Return the means of the numbers logged since the last call."""
         logged, self._logged = self._logged, {}
         return {name: math.fsum(values) / len(values) for name, values in logged.items()}
+
+    @property
+    def changeable(self) -> Sequence[str]:
+        """Names of the settings that an update takes as numbers."""
+        names: Sequence[str] = self.config.fields_with(TENSOR)
+        return names
 
     def change(self, **settings: float) -> None:
         """Change settings of the coming updates, such as `policy_lr`; they are logged, and saved with the run."""

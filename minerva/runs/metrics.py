@@ -139,3 +139,13 @@ def evaluation_means(path: Path) -> list[float]:
 
 def _finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:
+    """Raise TrainingError if a loss is not finite."""
+    for name, value in metrics.items():
+        if name.startswith("loss") and not math.isfinite(value):
+            raise TrainingError(
+                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} holds its last good "
+                "state. A lower learning rate or max_grad_norm usually helps."
+            )

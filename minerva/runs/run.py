@@ -19,8 +19,9 @@ from minerva.evaluation import EvaluationInterruptedError, info_means, longest_e
 from minerva.runs import files
 from minerva.runs.callbacks import tell
 from minerva.runs.checkpoint import Checkpoint, check_structure
+from minerva.runs.extension import changed_hyperparameters, check_extension, is_extension, recorded
 from minerva.runs.folder import RunFolder, differences, provenance
-from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, mean_metrics
+from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, mean_metrics, refuse_non_finite
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import STOPS, StopSignals
@@ -148,8 +149,12 @@ class Run:
         stack.enter_context(files.locked(self.folder.path))
         existing = self.folder.existing_config()  # another process may have written it before the lock
         self._require_same_engine(existing)
+        if existing and self.settings.extend and self.settings.eval_every is None:
+            self.eval_every = existing.get("eval_every", self.eval_every)
         changed = differences(existing, self.config) if existing else []
-        if changed:
+        if changed and not (
+            self.settings.extend and self.store.exists() and is_extension(changed, self.trainer.changeable)
+        ):
             raise RunError(
                 f"{self.folder.path} contains a run of another config ({'; '.join(changed[:3])}): give another folder, "
                 "or the same config to resume it."
@@ -161,15 +166,20 @@ class Run:
                 self._say(f"{name} cannot be saved in mid-episode: if this run is resumed, it begins new episodes.")
             self.trainer.start(0)
         else:
-            self._resume()
+            self._resume(changed)
+            if changed:  # what is given now wins over what a callback had set
+                given = self.config["hyperparameters"]
+                self.trainer.change(**{name: given[name] for name in changed_hyperparameters(changed)})
+                self.folder.rewrite(recorded(existing, self.config, self.step, changed))
 
-    def _resume(self) -> None:
+    def _resume(self, changed: Sequence[str] = ()) -> None:
         """Load the newest checkpoint and print whether the run continues bit for bit."""
         loaded = self.store.newest(self.begin_at)
         path, checkpoint = loaded.path, loaded.checkpoint
+        check_extension(self.folder.path, checkpoint, self.total_steps, changed)
         try:
             unavailable_reason = self._load(checkpoint.state, loaded)
-            self.already_finished, versions = checkpoint.about["finished"] is True, checkpoint.about["versions"]
+            finished, versions = checkpoint.about["finished"] is True, checkpoint.about["versions"]
             deviations = differences(versions, self._versions_and_workers())
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -177,12 +187,14 @@ class Run:
                 f"{path} does not fit this run ({reason}): give the folder that the run wrote, unchanged."
             ) from error
         self._saved = self.step
+        self.already_finished = finished and not changed
         if self.already_finished:
             self._say(f"{self.folder.path} is a finished run: nothing to do.")
             return
         if unavailable_reason:
             self.trainer.start(self.step)
             unavailable_reason = f"the environments start new episodes ({unavailable_reason})"
+        deviations += changed
         if loaded.rows_lost:
             deviations.append("rows of the replay are lost")
         reasons = "; ".join([unavailable_reason] * bool(unavailable_reason) + deviations)
@@ -281,7 +293,7 @@ class Run:
 
         `save` forces or forbids a checkpoint where no evaluation is due; None: decide by the time since the last one.
         """
-        _refuse_non_finite(step, metrics, self.folder)
+        refuse_non_finite(step, metrics, self.folder)
         self._pending = step // self.eval_every > self.step // self.eval_every
         self.step = step
         row = {**metrics, "charts/SPS": self._view.steps_per_second(step), "charts/time": time.time()}
@@ -380,12 +392,3 @@ def save_is_due(runs: Sequence[Run]) -> bool:
     """Return whether to save these runs now. All are saved at once, so that they can be resumed together."""
     save_seconds = sum(run.save_seconds for run in runs)
     return max(run.unsaved for run in runs) > max(SAVE_EVERY, save_seconds / SAVE_TIME_SHARE)
-
-
-def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:
-    for name, value in metrics.items():
-        if name.startswith("loss") and not math.isfinite(value):
-            raise TrainingError(
-                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} holds its last good "
-                "state. A lower learning rate or max_grad_norm usually helps."
-            )

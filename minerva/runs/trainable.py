@@ -39,6 +39,10 @@ class Trainable(Protocol):
     def greedy(self, obs: Tensor) -> Tensor:
         """Return the deterministic actions of the policy."""
 
+    @property
+    def changeable(self) -> Sequence[str]:
+        """Return the names of the settings that an update takes as numbers."""
+
     def change(self, **settings: float) -> None:
         """Change settings of the coming updates."""
 

@@ -69,6 +69,11 @@ class Idle:
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         return obs
 
+    changeable = ()
+
+    def change(self, **settings: float) -> None:
+        raise NotImplementedError
+
     def take_logged(self) -> dict[str, float]:
         return {}
 
