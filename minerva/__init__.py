@@ -20,6 +20,8 @@ if (
     from minerva.api import train_seeds as train_seeds
     from minerva.policy import Policy as Policy
     from minerva.policy import load_policy as load_policy
+    from minerva.runs.callbacks import Callback as Callback
+    from minerva.runs.callbacks import Schedule as Schedule
     from minerva.trainers.mpo.agent import MPOAgent as MPOAgent
     from minerva.trainers.mpo.config import MPOConfig as MPOConfig
     from minerva.trainers.mpo.trainer import MPOTrainer as MPOTrainer
@@ -40,6 +42,8 @@ _HOMES = {
     "evaluate": "minerva.api",
     "load_policy": "minerva.policy",
     "Policy": "minerva.policy",
+    "Callback": "minerva.runs.callbacks",
+    "Schedule": "minerva.runs.callbacks",
     **class_homes(),
 }
 

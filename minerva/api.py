@@ -18,6 +18,7 @@ from minerva.loop.population import Population
 from minerva.loop.trainer import usable_device
 from minerva.policy import load_policy
 from minerva.presets import preset_for
+from minerva.runs.callbacks import Callback, Function, check_callbacks
 from minerva.runs.folder import new_folder_name
 from minerva.runs.settings import Result
 from minerva.trainers.registry import config_class, trainer_class
@@ -38,18 +39,25 @@ def train(
     run_dir: str | Path | None = None,
     preset: str = "none",
     init_from: str | Path | None = None,
+    init_optimizer: bool = False,
     engine: EngineName = "auto",
+    callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Result:
     """Train an algorithm on an environment, with its defaults, or those of a preset; `hyperparameters` override both.
 
-    The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`.
+    The run gets a new folder in `out_dir`, or is written to `run_dir`. It starts with the policy of the run or
+    checkpoint `init_from`, of an environment with the same spaces; with `init_optimizer`, with all that its agent has
+    learned. `settings` are fields of `RunSettings`; `callbacks` are functions `(step, metrics, trainer)` called after
+    every report, or objects like `minerva.Callback`.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
-    trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
+    trainer = make_trainer(
+        algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine, init_optimizer=init_optimizer
+    )
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
-    result: Result = trainer.train(budget, folder, **(settings or {}))
+    result: Result = trainer.train(budget, folder, **_settings(settings, callbacks))
     return result
 
 
@@ -64,20 +72,29 @@ def train_seeds(
     run_dir: str | Path | None = None,
     preset: str = "none",
     init_from: str | Path | None = None,
+    init_optimizer: bool = False,
     engine: EngineName = "auto",
+    callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> list[Result]:
     """Train several seeds together: their agents learn in one batched call, each as it would alone.
 
     Every seed gets its own folder, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a list with
-    one value per seed.
+    one value per seed. Each callback hears of every seed's run; `trainer.seed` tells them apart.
     """
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
-    population = make_population(algo, env, seeds, device, configs, init_from, engine)
+    population = make_population(algo, env, seeds, device, configs, init_from, engine, init_optimizer)
     folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
-    return population.train(budget, folders, **(settings or {}))
+    return population.train(budget, folders, **_settings(settings, callbacks))
+
+
+def _settings(settings: dict[str, Any] | None, callbacks: Sequence[Callback | Function]) -> dict[str, Any]:
+    """Return the settings of a run with all callbacks, those among the settings first."""
+    given = dict(settings or {})
+    check_callbacks(callbacks)
+    return {**given, "callbacks": [*given.get("callbacks", ()), *callbacks]}
 
 
 def tuned(
@@ -115,6 +132,7 @@ def make_population(
     configs: Sequence[Config],
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
+    init_optimizer: bool = False,
 ) -> Population:
     """Return a population with one trainer per seed, to be trained together."""
     trainers = []
@@ -122,7 +140,7 @@ def make_population(
         envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))
         trainers.append(trainer_class(algo)(env, seed, device, engine=envs, config=config))
         if init_from is not None:
-            trainers[-1].init_from(init_from)
+            trainers[-1].init_from(init_from, init_optimizer)
     return Population(trainers)
 
 
@@ -146,11 +164,12 @@ def make_trainer(
     init_from: str | Path | None = None,
     engine: EngineName | Engine | Collector = "auto",
     ranks: Ranks = SINGLE,
+    init_optimizer: bool = False,
 ) -> Any:
     """Return a trainer with this config, on one of the data-parallel `ranks`."""
     trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, config=config)
     if init_from is not None:
-        trainer.init_from(init_from)
+        trainer.init_from(init_from, init_optimizer)
     return trainer
 
 

@@ -126,6 +126,21 @@ class Config:
                 )
         return dataclasses.replace(self, **{name: getattr(self, name) // processes for name in divided})
 
+    def changed(self, settings: Mapping[str, float]) -> Self:
+        """Return the config with other values of fields that an update takes as input, as they may change in a run."""
+        self.refuse_unknown(settings)
+        known = self.fields_with(TENSOR)
+        for name, value in settings.items():
+            before = getattr(self, name)
+            if name not in known:
+                raise ConfigError(f"{name} cannot change during a run: what can is {', '.join(known)}.")
+            if (value is None) != (before is None) or bool(value) != bool(before):
+                raise ConfigError(
+                    f"{name} cannot change from {before} to {value} during a run: what is off (None or 0) stays off, "
+                    "and what is on stays on."
+                )
+        return dataclasses.replace(self, **settings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as written to config.yaml."""
         values = dataclasses.asdict(self)

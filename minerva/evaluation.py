@@ -1,14 +1,14 @@
 """Evaluate a policy: deterministic episodes from fixed seeds, in separate environments."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.envs.engine import Engine
+from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
 from minerva.envs.ids import EnvLike
 
@@ -50,15 +50,17 @@ class Evaluation:
 
     returns: list[float]
     lengths: list[int]
+    infos: list[Mapping[str, float]] = field(default_factory=list, compare=False)
+    """The numbers in the `info` of each episode's last step; empty for one that was cut."""
 
     @property
     def mean(self) -> float:
         """Mean return."""
         return float(np.mean(self.returns))
 
-    def metrics(self) -> dict[str, float]:
-        """Return the statistics that are logged."""
-        return {
+    def metrics(self, info_keys: Iterable[str] = ()) -> dict[str, float]:
+        """Return the statistics that are logged, and the means of these entries of `info`."""
+        statistics = {
             "eval/return_mean": self.mean,
             "eval/return_std": float(np.std(self.returns)),
             "eval/return_min": float(np.min(self.returns)),
@@ -66,6 +68,13 @@ class Evaluation:
             "eval/return_median": float(np.median(self.returns)),
             "eval/length_mean": float(np.mean(self.lengths)),
         }
+        return {**statistics, **info_means("eval", self.infos, info_keys)}
+
+
+def info_means(prefix: str, infos: Sequence[Mapping[str, float]], keys: Iterable[str]) -> dict[str, float]:
+    """Return the mean of each key over the episodes that have it, as `<prefix>/<key>`."""
+    values = {key: [info[key] for info in infos if key in info] for key in keys}
+    return {f"{prefix}/{key}": float(np.mean(found)) for key, found in values.items() if found}
 
 
 class Evaluator:
@@ -85,13 +94,11 @@ class Evaluator:
 
     def __call__(self, act: Act, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate `act`; raise EvaluationInterruptedError when interrupted."""
-        returns: list[float] = []
-        lengths: list[int] = []
+        episodes: list[Episode] = []
         for first in range(0, len(self.seeds), self.envs.num_envs):
-            wave = self._wave(act, self.seeds[first : first + self.envs.num_envs], interrupted)
-            returns += wave.returns
-            lengths += wave.lengths
-        return Evaluation(returns, lengths)
+            episodes += self._wave(act, self.seeds[first : first + self.envs.num_envs], interrupted)
+        returns = [episode.episode_return for episode in episodes]
+        return Evaluation(returns, [episode.length for episode in episodes], [episode.info for episode in episodes])
 
     def random(self, seed: int, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate a policy whose actions are uniformly random."""
@@ -103,25 +110,25 @@ class Evaluator:
         """Close the environments."""
         self.envs.close()
 
-    def _wave(self, act: Act, seeds: list[int], interrupted: Interrupted) -> Evaluation:
+    def _wave(self, act: Act, seeds: list[int], interrupted: Interrupted) -> list[Episode]:
         """Run one episode per seed, each in its own environment; the last wave may need fewer environments."""
         n = len(seeds)
         unused = seeds[-1:] * (self.envs.num_envs - n)
         self.envs.reset(seeds + unused)
-        finished: dict[int, tuple[float, int]] = {}
+        finished: dict[int, Episode] = {}
         for _ in range(self._limit):
             if interrupted():
                 raise EvaluationInterruptedError
             self.envs.step(act(self.envs.obs))
             for episode in self.envs.take_episodes():
-                finished.setdefault(episode.env, (episode.episode_return, episode.length))
+                finished.setdefault(episode.env, episode)
             if all(i in finished for i in range(n)):
                 break
         else:
             self._warn(n - sum(i in finished for i in range(n)), n)
             for i, under_way in enumerate(self.envs.under_way()):
-                finished.setdefault(i, under_way)
-        return Evaluation([finished[i][0] for i in range(n)], [finished[i][1] for i in range(n)])
+                finished.setdefault(i, Episode(i, *under_way))
+        return [finished[i] for i in range(n)]
 
     @property
     def _limit(self) -> int:

@@ -29,10 +29,20 @@ class Policy:
         made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
         return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
 
-    def act(self, observation: Array, deterministic: bool = True) -> Array:
-        """Return the action for one observation [O], or the actions for a batch [B, O], within the bounds."""
+    def act(self, observation: Any, deterministic: bool = True) -> Array:
+        """Return the action for an observation as the environment gives it, within the bounds.
+
+        It may be a mapping, an array of the environment's shape, or the vector that both are flattened to; a batch has
+        leading axes, in every entry of a mapping.
+        """
+        try:
+            given = self.observation.flatten(observation)
+        except ValueError as error:
+            raise CheckpointError(
+                f"The observation does not fit {self.about['env']}, which the policy was trained on: {error}."
+            ) from None
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
-            observation = np.asarray(observation, np.float32)
+            observation = np.asarray(given, np.float32)
         if observation.shape[-1:] != self.observation.shape:
             raise CheckpointError(
                 f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "

@@ -6,7 +6,7 @@ Agents, storage and exported policies are built from these two specs, without th
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -18,6 +18,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that networks, rollouts and replays hold: they are float32."""
 
+Layout = list[int] | dict[str, Any] | None
+"""Shape of an array, or the layouts of a mapping's entries by name, in the order in which they are concatenated."""
+
 ActionKind = Literal["continuous", "discrete", "multi_discrete"]
 
 
@@ -27,6 +30,8 @@ class ObservationSpec:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    layout: Layout = field(default=None, compare=False, hash=False)
+    """How the environment gives it, if that is no vector: `flatten` turns the one into the other."""
 
     @classmethod
     def of(cls, obs: "int | ObservationSpec") -> "ObservationSpec":
@@ -40,7 +45,17 @@ class ObservationSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
-        return {"shape": list(self.shape), "dtype": self.dtype}
+        layout = {} if self.layout is None else {"layout": self.layout}
+        return {"shape": list(self.shape), "dtype": self.dtype, **layout}
+
+    def flatten(self, observation: Any) -> Array:
+        """Return what the environment gives, single or batched, flattened as in training; vectors stay as they are.
+
+        Raise ValueError if it has another form.
+        """
+        if isinstance(observation, (Mapping, tuple)) or _ends_with(self.layout, np.shape(observation)):
+            return np.concatenate(_vectors(self.layout, observation), -1)
+        return np.asarray(observation)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -48,7 +63,40 @@ class ObservationSpec:
         shape, dtype = tuple(values["shape"]), values["dtype"]
         if not shape or not all(type(n) is int and n > 0 for n in shape) or type(dtype) is not str:
             raise ValueError("the observation's shape is not a list of positive whole numbers")
-        return cls(shape, dtype)
+        layout = values.get("layout")
+        if layout is not None and _layout_size(layout) != math.prod(shape):
+            raise ValueError("the observation's layout has another number of elements than its shape")
+        return cls(shape, dtype, layout)
+
+
+def _layout_size(layout: Any) -> int:
+    """Return the number of elements of a layout; raise ValueError if it is none."""
+    if isinstance(layout, dict):
+        return sum(map(_layout_size, layout.values()))
+    if not isinstance(layout, list) or not all(type(n) is int and n > 0 for n in layout):
+        raise ValueError("the observation's layout holds something else than shapes")
+    return math.prod(layout)
+
+
+def _ends_with(layout: Layout, shape: tuple[int, ...]) -> bool:
+    return isinstance(layout, list) and len(layout) > 1 and shape[-len(layout) :] == tuple(layout)
+
+
+def _vectors(layout: Layout, observation: Any, name: str = "") -> list[Array]:
+    """Return the parts of an observation as vectors, in the order of the layout.  [..., n] each"""
+    if isinstance(layout, dict):
+        if not isinstance(observation, Mapping) or not layout.keys() <= observation.keys():
+            held = ", ".join(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
+            raise ValueError(f"it holds {held}, not the entries {', '.join(layout)}")
+        return [vector for key, part in layout.items() for vector in _vectors(part, observation[key], key)]
+    values = np.asarray(observation)
+    size = len(layout or ())
+    if layout is None or values.shape[values.ndim - size :] != tuple(layout):
+        wanted = "not with names" if layout is None else f"in the shape {tuple(layout)}"
+        raise ValueError(
+            f"its {name or 'values'} have the shape {values.shape}, and the environment gives them {wanted}"
+        )
+    return [values.reshape(*values.shape[: values.ndim - size], -1)]
 
 
 @dataclass(frozen=True)

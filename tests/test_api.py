@@ -1,11 +1,13 @@
 """Training and evaluating from Python, in one call each."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 import yaml
 from probe_envs import Lottery
 from tiny_runs import BATCH, EPISODES, PPO, SETTINGS, STEPS, FinishedRun, learned, same
@@ -30,6 +32,24 @@ def test_train_does_what_the_command_line_does(finished_run: FinishedRun, tmp_pa
     result = minerva.train("ppo", "Pendulum-v1", total_steps=STEPS, run_dir=tmp_path / "run", settings=SETTINGS, **PPO)
     assert (result.folder, result.step, result.finished) == (tmp_path / "run", STEPS, True)
     assert same(learned(result.folder), learned(finished_run.folder))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_torch_has_one_thread_while_it_trains_and_as_many_as_before_afterwards(together: bool, tmp_path: Path) -> None:
+    seen: list[int] = []
+    how = {**QUICK, "run_dir": tmp_path, "callbacks": [lambda *_: seen.append(torch.get_num_threads())]}
+    torch.set_num_threads(2)
+    try:
+        folder = tmp_path
+        if together:
+            folder = minerva.train_seeds("ppo", "Pendulum-v1", [0, 1], **how)[0].folder
+        else:
+            minerva.train("ppo", "Pendulum-v1", **how)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert set(seen) == {1}
+    assert saved(folder)["versions"]["torch_threads"] == 1
 
 
 def test_each_run_gets_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -57,9 +77,27 @@ def test_an_environment_may_be_given_as(env: Any, tmp_path: Path) -> None:
 
 
 def test_a_run_of_one_environment_is_refused_as_start_of_another(finished_run: FinishedRun, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="env Pendulum-v1, and this run has Lottery"):
+    with pytest.raises(CheckpointError, match=r"\(env Pendulum-v1\), and this run has .*\(env Lottery\).*same spaces"):
         minerva.train("ppo", Lottery, run_dir=tmp_path / "run", init_from=finished_run.folder, **QUICK)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_weights_go_into_another_environment_of_the_same_spaces(
+    optimizer: bool, finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    heavy = gym.make("Pendulum-v1", g=20.0)
+    begun: list[Any] = []
+
+    class Keep(minerva.Callback):
+        def on_start(self, step: int, metrics: Any, trainer: Any) -> None:
+            begun.append(copy.deepcopy(trainer.state_dict()["agent"]))
+
+    how = {**QUICK, "init_from": finished_run.folder / "checkpoints" / "ppo_last.pt", "callbacks": [Keep()]}
+    minerva.train("ppo", heavy, run_dir=tmp_path / "run", init_optimizer=optimizer, **how)
+    before = learned(finished_run.folder)["agent"]
+    assert same(begun[0]["network"], before["network"])
+    assert same(begun[0]["moments"], before["moments"]) is optimizer
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.spaces import Box
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from probe_envs import Listener, Makes
-from tiny_runs import PPO, FinishedRun
+from tiny_runs import PPO, SETTINGS, FinishedRun
 
 import minerva
 from minerva.envs.engines.registry import make_engine
@@ -62,6 +64,56 @@ def test_actions_are_the_trainers_greedy_ones_scaled_to_the_bounds(which: str, f
     envs.reset(range(len(actions)))
     envs.step(actions)  # an environment in training hears the very same
     np.testing.assert_array_equal(scaled, np.stack([env.heard[0] for env in makes.made]))
+
+
+class Formed(gym.Env[Any, Any]):
+    """Gives noise of a space, and ends after eight steps."""
+
+    action_space = Box(-2.0, 2.0, (1,))
+
+    def __init__(self, space: Any) -> None:
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return self.observation_space.sample(), 0.0, False, self.steps == 8, {}
+
+
+NESTED = spaces.Dict(
+    {
+        "b": Box(-1.0, 1.0, (2, 2)),
+        "a": spaces.Dict({"z": Box(-1.0, 1.0, (3,), np.float64), "y": Box(0, 9, (1,), np.int64)}),
+    }
+)
+
+
+@pytest.mark.parametrize("space", [Box(-1.0, 1.0, (3, 4)), NESTED, Box(-1.0, 1.0, (3,), np.float64)], ids=str)
+def test_a_policy_acts_on_what_its_environment_gives(space: Any, tmp_path: Path) -> None:
+    minerva.train("ppo", lambda: Formed(space), total_steps=128, run_dir=tmp_path, settings=SETTINGS, **PPO)
+    policy = load_policy(tmp_path)
+    space.seed(0)
+    given = [space.sample() for _ in range(5)]
+    flat = np.stack([spaces.flatten(space, one) for one in given])
+    expected = policy.act(flat)
+    assert expected.shape == (5, 1)
+    assert expected.std() > 0
+    alone = np.stack([policy.act(one) for one in given])
+    batched = policy.act(gym.vector.utils.concatenate(space, given, gym.vector.utils.create_empty_array(space, 5)))
+    np.testing.assert_allclose(alone, expected, atol=1e-6)
+    np.testing.assert_array_equal(batched, expected)
+    if isinstance(space, spaces.Dict):
+        with pytest.raises(CheckpointError, match="it holds b, not the entries"):
+            policy.act({"b": given[0]["b"]})
+        with pytest.raises(CheckpointError, match=r"its b have the shape \(3,\)"):
+            policy.act({**given[0], "b": np.zeros(3)})
+    else:
+        with pytest.raises(CheckpointError, match="does not fit"):
+            policy.act({"observation": given[0]})
 
 
 def test_best_and_last_are_two_policies(finished_run: FinishedRun) -> None:

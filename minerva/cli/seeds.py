@@ -37,9 +37,11 @@ class Seeds:
     def __str__(self) -> str:
         return ",".join(map(str, self.numbers))
 
-    def population(self, env: EnvLike, device: str, init_from: Path | None, engine: EngineName) -> Population:
+    def population(
+        self, env: EnvLike, device: str, init_from: Path | None, init_optimizer: bool, engine: EngineName
+    ) -> Population:
         """Return the trainers of all seeds as one population."""
-        return make_population(self.algo, env, self.numbers, device, self.configs, init_from, engine)
+        return make_population(self.algo, env, self.numbers, device, self.configs, init_from, engine, init_optimizer)
 
     def folders(self, env: str, out_dir: Path, run_dir: Path | None) -> list[Path]:
         """Return the run folder of each seed."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union, get_type_hints
 
-import torch
 import tyro
 from rich.console import Console
 from rich.markup import escape
@@ -81,9 +80,12 @@ class RunOptions:
     """Exact folder of the run, instead of a new one with a generated name. An unfinished run of the same config in it
     is resumed."""
     resume: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="RUN [RUN ...]")] = None
-    """Resume the run in this folder where it stopped, with its saved config. Several folders: resume them together."""
+    """Resume the run in this folder where it stopped, with its saved config. Larger --total-steps extend it, and rates
+    may be others. Several folders: resume them together."""
     init_from: Path | None = None
-    """A run's folder or a checkpoint whose policy initialises this run's."""
+    """A run's folder or a checkpoint whose policy initialises this run's, of an environment with the same spaces."""
+    init_optimizer: bool = False
+    """Start with all that the agent of --init-from has learned, not with its policy alone: critic, moments, duals."""
     eval_every: int | None = None
     """Environment steps between evaluations; None: 20 evaluations per run."""
     eval_episodes: int = 15
@@ -114,13 +116,9 @@ class TrainCommand:
         """Train, then print a summary. Return 0, or the signal's exit status if one stopped the run."""
         options = self.run_options
         algo = next(name for name in ALGORITHMS if isinstance(self.hyperparameters, config_class(name)))
-        if options.threads < 1:
-            raise ConfigError(f"threads is {options.threads}: it must be at least 1.")
-        torch.set_num_threads(options.threads)
         config = config_class(algo).from_dict(self.hyperparameters.to_dict())
-        settings = {
-            name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
-        }
+        names = ("eval_every", "eval_episodes", "compile", "matmul", "threads", "wandb")
+        settings = {name: getattr(options, name) for name in names} | {"extend": options.resume is not None}
         if options.seeds is not None or options.vary is not None:
             return self._run_seeds(Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         if options.resume is not None and len(options.resume) > 1:
@@ -128,7 +126,8 @@ class TrainCommand:
         ranks = init_from_torchrun(options.device)
         engine = _engine_or_collector(algo, config, options, ranks)
         trainer = make_trainer(
-            algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks
+            *(algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks),
+            init_optimizer=options.init_optimizer,
         )
         folder = _run_folder(algo, options)
         console = make_console(quiet=ranks.rank > 0)
@@ -149,7 +148,8 @@ class TrainCommand:
             raise ConfigError("--actors serves a single learner: train the seeds one by one, or without --actors.")
         if options.resume is not None and (options.seeds is not None or options.vary is not None):
             raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
-        population = seeds.population(options.task, options.device, options.init_from, options.engine)
+        start = options.init_from, options.init_optimizer
+        population = seeds.population(options.task, options.device, *start, options.engine)
         folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
         console = make_console()
         _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)
@@ -264,7 +264,7 @@ def _saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
 def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     for name in saved:
-        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "hyperparameters"}:
+        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "history", "hyperparameters"}:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1

@@ -114,6 +114,17 @@ def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use `count` CPU threads inside the block, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message, without the backend name that torch.compile prepends."""
     lines = [line for line in str(error).strip().splitlines() if line and not line.startswith("backend=")]

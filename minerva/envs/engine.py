@@ -6,9 +6,11 @@ episode, in which the action is ignored and the reward is 0, never leaves an eng
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +25,20 @@ class Episode(NamedTuple):
     env: int
     episode_return: float
     length: int
+    info: Mapping[str, float] = {}
+    """The numbers in the `info` of its last step."""
+
+
+def numbers_in(info: Any) -> dict[str, float]:
+    """Return the entries of an environment's `info` that are single finite numbers or flags, as floats."""
+    if not isinstance(info, Mapping):
+        return {}
+    singles = {
+        str(name): value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
+        for name, value in info.items()
+    }
+    numbers = {name: float(value) for name, value in singles.items() if isinstance(value, Real)}
+    return {name: number for name, number in numbers.items() if np.isfinite(number)}
 
 
 class Transition(NamedTuple):

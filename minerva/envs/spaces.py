@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation
 
 from minerva.errors import EnvError
-from minerva.spec import LARGEST, ActionSpec, ObservationSpec
+from minerva.spec import LARGEST, ActionSpec, Layout, ObservationSpec
 
 
 def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
@@ -27,7 +27,17 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
 def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
     """Return the specs of a prepared environment's observations, as float32, and actions."""
     actions: Any = env.action_space
-    return ObservationSpec((spaces.flatdim(env.observation_space),)), ActionSpec.continuous(actions.low, actions.high)
+    layout = _layout(env.env.observation_space) if isinstance(env, FlattenObservation) else None
+    observation = ObservationSpec((spaces.flatdim(env.observation_space),), layout=layout)
+    return observation, ActionSpec.continuous(actions.low, actions.high)
+
+
+def _layout(space: spaces.Space[Any]) -> Layout:
+    """Return how a policy flattens an observation; None for spaces that only gymnasium flattens."""
+    if isinstance(space, spaces.Dict):
+        parts = {name: _layout(part) for name, part in space.spaces.items()}
+        return None if None in parts.values() else parts
+    return list(space.shape) if isinstance(space, spaces.Box) else None
 
 
 def _check_actions(space: spaces.Space[Any], name: str) -> None:

@@ -26,6 +26,8 @@ from minerva.spec import ActionSpec, ObservationSpec
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = dict[str, Tensor]
 """Tensors by name."""
+PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
+"""Internal names of the fields of a caller's batch, by their public names."""
 
 
 class Agent(ABC):
@@ -168,7 +170,43 @@ class Agent(ABC):
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Return the policy's actions within the bounds.  [..., O] -> [..., D]"""
 
+    def act(self, obs: Array | Tensor, deterministic: bool = False) -> Any:
+        """Return executed actions of the policy.  [..., O] -> [..., D]"""
+        return self.policy_action(obs, deterministic)
+
+    @torch.no_grad()
+    def explore(self, obs: Array | Tensor) -> Rows:
+        """Return sampled actions for observations, with all that `update` needs of them beside what the step gives.
+
+        The environment is given `actions_executed`.  [..., O] -> `obs` and actions by name
+        """
+        seen = self._tensor(obs)
+        return {"obs": seen, **self.acted(self.state, seen, self.draw_actions(seen.shape[:-1]))}
+
     # --- learning -------------------------------------------------------------------------------------------
+
+    def renamed(self, batch: Mapping[str, Array | Tensor], needed: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+        """Return fields of a caller's batch under internal names, as tensors; raise ConfigError if one is missing."""
+        named = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
+        missing = sorted(name for name in needed if name not in named)
+        if missing:
+            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {', '.join(sorted(batch))}.")
+        return {name: self._tensor(named[name]) for name in (*needed, *optional) if name in named}
+
+    def rollout(self, batch: Mapping[str, Array | Tensor]) -> Rows:
+        """Return a caller's rollout [T, E, ...] in the form that an on-policy agent learns from."""
+        ends = "ended" if "ended" in batch else "truncated"
+        rows = self.renamed(batch, ("obs", "next_obs", "actions_raw", "rewards", "terminated", ends))
+        rows["ended"] = rows["ended"] if ends == "ended" else torch.maximum(rows["terminated"], rows.pop("truncated"))
+        shape = rows["obs"].shape[:2]
+        for name, values in rows.items():
+            wanted = 3 if name in ("obs", "next_obs", "actions_raw") else 2
+            if values.ndim != wanted or values.shape[:2] != shape:
+                raise ConfigError(
+                    f"{name} has shape {tuple(values.shape)}, and obs {tuple(rows['obs'].shape)}: give a rollout of "
+                    f"[steps, environments{', size' * (wanted == 3)}]."
+                )
+        return rows
 
     def learn(self, data: Rows, remaining: float = 1.0, noise: Any = None) -> dict[str, float]:
         """Update the agent on a rollout or a prepared batch and return the metrics.

@@ -1,7 +1,7 @@
 """Base of the agents that learn from batches of a replay."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +12,6 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.fields import Field
 from minerva.data.normalizers import RunningNorm, refreshed, standardized
-from minerva.errors import ConfigError
 from minerva.formulas.gaussian import uniform_actions
 from minerva.loop.agent import Agent, Array, Rows
 
@@ -20,8 +19,6 @@ NORMALIZER_EPS = 1e-12
 """Added to the observations' variance: so little that a change of units changes nothing."""
 SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """Fields of a batch with one number per row."""
-PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
-"""Internal names of the fields of a caller's batch, by their public names."""
 
 
 class OffPolicyAgent(Agent):
@@ -107,16 +104,6 @@ class OffPolicyAgent(Agent):
         if rows["obs"].ndim == 2:
             return {name: value.unsqueeze(0) for name, value in rows.items()}
         return {name: value.transpose(0, 1)[:steps] for name, value in rows.items()}
-
-    def renamed(self, batch: Mapping[str, Array | Tensor], needed: Sequence[str], optional: Sequence[str] = ()) -> Rows:
-        """Return fields of a caller's batch under internal names, as tensors; raise ConfigError if one is missing."""
-        named = {PUBLIC_NAMES.get(name, name): values for name, values in batch.items()}
-        public = {inner: name for name, inner in PUBLIC_NAMES.items() if name != "actions"}
-        missing = sorted(public.get(name, name) for name in needed if name not in named)
-        if missing:
-            held = ", ".join(sorted(public.get(name, name) for name in named))
-            raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {held}.")
-        return {name: self._tensor(named[name]) for name in (*needed, *optional) if name in named}
 
     # --- state ----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from minerva.compute.compiled import torch_threads
 from minerva.config import TENSOR
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.collector import Collector, LocalCollector
@@ -53,6 +54,7 @@ class Population:
         how = RunSettings(**settings)
         self.trainers[0].check(total_steps)
         with ExitStack() as stack:
+            stack.enter_context(torch_threads(how.threads))
             signals = stack.enter_context(StopSignals())
             runs = [
                 Run(trainer, total_steps, Path(folder), how, signals, n, len(self.trainers))

@@ -1,5 +1,6 @@
 """Base of all trainers: make agent and environments, describe them, and run the loop inside a run."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minerva.compute.compiled import torch_threads
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
+from minerva.config import TENSOR
 from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
@@ -78,6 +81,9 @@ class Trainer(ABC):
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
         """Episodes that ended since the last report."""
+        self.changed: dict[str, float] = {}
+        """Settings that were changed during the run, with their present values."""
+        self._logged: dict[str, list[float]] = {}
 
     @classmethod
     def _config_from(cls, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
@@ -87,6 +93,38 @@ class Trainer(ABC):
         for name in named.keys() & hyperparameters.keys():
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
         return cls.AGENT.CONFIG.from_dict({**named, **hyperparameters})
+
+    # --- what the user's code calls -----------------------------------------------------------------------
+
+    def log(self, name: str, value: float) -> None:
+        """Log a number of your own: the mean of those since the last report is written beside the metrics."""
+        if not isinstance(name, str) or name in ("", "step"):
+            raise ConfigError(f"The name of a logged number is {name!r}: give a text such as 'own/distance'.")
+        try:
+            self._logged.setdefault(name, []).append(float(value))
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name} is logged as {value!r}: give a single number.") from None
+
+    def take_logged(self) -> dict[str, float]:
+        """Return the means of the numbers logged since the last call."""
+        logged, self._logged = self._logged, {}
+        return {name: math.fsum(values) / len(values) for name, values in logged.items()}
+
+    @property
+    def changeable(self) -> Sequence[str]:
+        """Names of the settings that an update takes as numbers."""
+        names: Sequence[str] = self.config.fields_with(TENSOR)
+        return names
+
+    def change(self, **settings: float) -> None:
+        """Change settings of the coming updates, such as `policy_lr`; they are logged, and saved with the run."""
+        before = self.agent.config
+        self.agent.config = before.changed(settings)
+        for name in settings:
+            value = getattr(self.agent.config, name)
+            if value != getattr(before, name):
+                self.changed[name] = value
+                self._logged[f"settings/{name}"] = [value]
 
     @abstractmethod
     def rules(self) -> Iterable[Rule]:
@@ -107,13 +145,14 @@ class Trainer(ABC):
         """Train as `train` does, but return the result also if a signal stopped the run."""
         how = RunSettings(**settings)
         self.check(total_steps)
-        if self.ranks.count > 1:
-            return self._train_data_parallel(total_steps, Path(out_dir), how)
-        run = Run(self, total_steps, Path(out_dir), how, actors=self.collector.workers_count)
-        with run:
-            if not run.already_finished:
-                self.loop([self], self.collector, RunGroup([run]))
-        return run.result()
+        with torch_threads(how.threads):
+            if self.ranks.count > 1:
+                return self._train_data_parallel(total_steps, Path(out_dir), how)
+            run = Run(self, total_steps, Path(out_dir), how, actors=self.collector.workers_count)
+            with run:
+                if not run.already_finished:
+                    self.loop([self], self.collector, RunGroup([run]))
+            return run.result()
 
     def _train_data_parallel(self, total_steps: int, out_dir: Path, settings: RunSettings) -> Result:
         """Train as one of several data-parallel ranks; rank 0 writes the run."""
@@ -179,27 +218,39 @@ class Trainer(ABC):
 
     def state_dict(self) -> Tree:
         """Return everything that training needs to continue: agent, simulators and unreported episodes."""
-        episodes = [list(episode) for episode in self.episodes]
-        return {"agent": self.agent.state_dict(), "envs": self.envs.state_dict(), "episodes": episodes}
+        episodes = [[*episode[:-1], dict(episode.info)] for episode in self.episodes]
+        parts = {"agent": self.agent.state_dict(), "envs": self.envs.state_dict()}
+        return {**parts, "episodes": episodes, "changed": dict(self.changed)}
 
     def load_state_dict(self, state: Tree) -> str:
         """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         self.agent.load_state_dict(state["agent"])
         self.episodes = [Episode(*episode) for episode in state["episodes"]]
+        self.changed = dict(state.get("changed", {}))
+        self.agent.config = self.share.changed(self.changed)
         return self.envs.load_state_dict(state["envs"])
 
-    def init_from(self, path: str | Path) -> None:
-        """Load the policy of a checkpoint of the same algorithm and environment, to start training from it."""
+    def init_from(self, path: str | Path, optimizer: bool = False) -> None:
+        """Load the policy of a checkpoint of the same algorithm and spaces, to start training from it.
+
+        With `optimizer`, load all that the agent has learned: the critic, moments, temperature and multipliers too.
+        """
         checkpoint = load_checkpoint(find_checkpoint(Path(path)))
-        mine = {"algo": self.algo, "env": env_name(self.env), **self.specs()}
-        for name, value in mine.items():
-            if checkpoint.about[name] != value:
+        mine = {"algo": self.algo, **self.specs()}
+        theirs = {name: checkpoint.about[name] for name in mine}
+        for name in mine:
+            if _without_layout(mine[name]) != _without_layout(theirs[name]):
                 raise CheckpointError(
-                    f"{path} was made with {name} {checkpoint.about[name]}, and this run has {value}: "
-                    "give a checkpoint of the same algorithm and environment."
+                    f"{path} was made with {name} {theirs[name]} (env {checkpoint.about['env']}), and this run has "
+                    f"{mine[name]} (env {env_name(self.env)}): give a checkpoint of the same algorithm, and of an "
+                    "environment with the same spaces."
                 )
+        saved = checkpoint.state["trainer"]["agent"]
         try:
-            self.agent.load_policy(checkpoint.state["trainer"]["agent"])
+            if optimizer:
+                self.agent.load_state_dict({**saved, "generator": self.agent.generator.get_state()})
+            else:
+                self.agent.load_policy(saved)
         except (RuntimeError, KeyError):
             changed = differences(checkpoint.about["hyperparameters"], self.config.to_dict())
             changed.sort(key=lambda change: "layer_sizes" not in change)  # the most likely reason first
@@ -247,6 +298,11 @@ class Trainer(ABC):
             return [self.seed + i for i in numbers]
         entropy = ([self.seed, step, i] for i in numbers)
         return [int(np.random.SeedSequence(words).generate_state(1)[0]) for words in entropy]
+
+
+def _without_layout(described: Any) -> Any:
+    """Return a described spec without how an environment gives observations: agents see them flattened."""
+    return {name: v for name, v in described.items() if name != "layout"} if isinstance(described, dict) else described
 
 
 def assign_episodes(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:

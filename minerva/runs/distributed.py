@@ -44,6 +44,10 @@ class RankZeroTrainer:
         unavailable_reason: str = self._all("load_state_dict", state)
         return unavailable_reason
 
+    def change(self, **settings: float) -> None:
+        """Change settings of the coming updates on all ranks."""
+        self._all("change", settings)
+
     def start(self, step: int) -> None:
         """Begin new episodes in the environments of all ranks."""
         self._all("start", step)
@@ -90,6 +94,8 @@ def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any)
         return next(filter(None, reasons), "")
     if name == "start":
         return trainer.start(*arguments)
+    if name == "change":
+        return trainer.change(**arguments[0])
     rows = trainer.rows
     assert rows is not None  # only `ShardedReplay` calls the methods below
     if name == "since":

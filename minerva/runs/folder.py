@@ -21,7 +21,7 @@ from minerva.runs import files
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
 """Keys of config.yaml that record how a run was made."""
-NOT_COMPARED = (*PROVENANCE, "device", "derived")
+NOT_COMPARED = (*PROVENANCE, "device", "derived", "history")
 """Keys that are ignored when two configs are compared."""
 ONE_VALUE = ("env_kwargs",)
 """Keys whose mapping is compared as one value: an argument that is None is not an argument that is absent."""
@@ -69,9 +69,16 @@ class RunFolder:
     def create(self, config: dict[str, Any]) -> None:
         """Write config.yaml, then create the folders inside."""
         try:
-            write_atomically(self.config, yaml.dump({**config, **provenance()}, Dumper=_PlainDumper, sort_keys=False))
+            write_atomically(self.config, _dumped({**config, **provenance()}))
             for folder in (self.last.parent, self.evaluations.parent, self.path / "videos"):
                 folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise self.unwritable(error) from None
+
+    def rewrite(self, config: dict[str, Any]) -> None:
+        """Replace config.yaml, keeping how the run was made."""
+        try:
+            write_atomically(self.config, _dumped(config))
         except OSError as error:
             raise self.unwritable(error) from None
 
@@ -117,6 +124,10 @@ class _PlainLoader(yaml.SafeLoader):
 class _PlainDumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _dumped(config: dict[str, Any]) -> str:
+    return yaml.dump(config, Dumper=_PlainDumper, sort_keys=False)
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
+from minerva.envs.engine import Episode
 from minerva.errors import TrainingError
 from minerva.metrics import Metric
 from minerva.runs import files
@@ -119,6 +122,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def mean_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the mean return and length of training episodes."""
+    returns, lengths = zip(*((one.episode_return, one.length) for one in episodes), strict=True)
+    return {"train/episode_return": float(np.mean(returns)), "train/episode_length": float(np.mean(lengths))}
+
+
 def evaluation_means(path: Path) -> list[float]:
     """Return the mean return of each evaluation in an evaluations.jsonl."""
     means = []
@@ -130,3 +139,13 @@ def evaluation_means(path: Path) -> list[float]:
 
 def _finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:
+    """Raise TrainingError if a loss is not finite."""
+    for name, value in metrics.items():
+        if name.startswith("loss") and not math.isfinite(value):
+            raise TrainingError(
+                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} holds its last good "
+                "state. A lower learning rate or max_grad_norm usually helps."
+            )

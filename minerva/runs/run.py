@@ -1,5 +1,6 @@
 """One training run: opens or resumes its folder, logs, evaluates, saves checkpoints, and stops on signals."""
 
+import dataclasses
 import math
 import time
 from collections import deque
@@ -9,18 +10,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from minerva.compute.compiled import matmul_precision
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree
 from minerva.envs.engine import Episode
 from minerva.errors import CheckpointError, RunError, TrainingError, printable
-from minerva.evaluation import EvaluationInterruptedError, longest_episode
+from minerva.evaluation import EvaluationInterruptedError, info_means, longest_episode
 from minerva.runs import files
+from minerva.runs.callbacks import tell
 from minerva.runs.checkpoint import Checkpoint, check_structure
+from minerva.runs.extension import changed_hyperparameters, check_extension, is_extension, recorded
 from minerva.runs.folder import RunFolder, differences, provenance
-from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
+from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, mean_metrics, refuse_non_finite
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import STOPS, StopSignals
@@ -72,6 +73,9 @@ class Run:
         self._pending = False  # an evaluation is due and not finished yet
         self._logs: Lengths = {}
         self._evaluations: list[float] = []
+        self._evaluation: dict[str, float] = {}  # metrics of the last one
+        self._own: dict[str, float] = {}  # last values of what the user logs, for the terminal
+        self._told_start = False
         self._reports: deque[Mapping[str, float]] = deque(maxlen=REPORTS_SHOWN)
         self._stopped = False
         self._saved: int | None = None
@@ -145,8 +149,12 @@ class Run:
         stack.enter_context(files.locked(self.folder.path))
         existing = self.folder.existing_config()  # another process may have written it before the lock
         self._require_same_engine(existing)
+        if existing and self.settings.extend and self.settings.eval_every is None:
+            self.eval_every = existing.get("eval_every", self.eval_every)
         changed = differences(existing, self.config) if existing else []
-        if changed:
+        if changed and not (
+            self.settings.extend and self.store.exists() and is_extension(changed, self.trainer.changeable)
+        ):
             raise RunError(
                 f"{self.folder.path} contains a run of another config ({'; '.join(changed[:3])}): give another folder, "
                 "or the same config to resume it."
@@ -158,15 +166,20 @@ class Run:
                 self._say(f"{name} cannot be saved in mid-episode: if this run is resumed, it begins new episodes.")
             self.trainer.start(0)
         else:
-            self._resume()
+            self._resume(changed)
+            if changed:  # what is given now wins over what a callback had set
+                given = self.config["hyperparameters"]
+                self.trainer.change(**{name: given[name] for name in changed_hyperparameters(changed)})
+                self.folder.rewrite(recorded(existing, self.config, self.step, changed))
 
-    def _resume(self) -> None:
+    def _resume(self, changed: Sequence[str] = ()) -> None:
         """Load the newest checkpoint and print whether the run continues bit for bit."""
         loaded = self.store.newest(self.begin_at)
         path, checkpoint = loaded.path, loaded.checkpoint
+        check_extension(self.folder.path, checkpoint, self.total_steps, changed)
         try:
             unavailable_reason = self._load(checkpoint.state, loaded)
-            self.already_finished, versions = checkpoint.about["finished"] is True, checkpoint.about["versions"]
+            finished, versions = checkpoint.about["finished"] is True, checkpoint.about["versions"]
             deviations = differences(versions, self._versions_and_workers())
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -174,12 +187,14 @@ class Run:
                 f"{path} does not fit this run ({reason}): give the folder that the run wrote, unchanged."
             ) from error
         self._saved = self.step
+        self.already_finished = finished and not changed
         if self.already_finished:
             self._say(f"{self.folder.path} is a finished run: nothing to do.")
             return
         if unavailable_reason:
             self.trainer.start(self.step)
             unavailable_reason = f"the environments start new episodes ({unavailable_reason})"
+        deviations += changed
         if loaded.rows_lost:
             deviations.append("rows of the replay are lost")
         reasons = "; ".join([unavailable_reason] * bool(unavailable_reason) + deviations)
@@ -198,6 +213,7 @@ class Run:
         set_global_generators(state["generators"])
         self.step, self._evaluated, self._pending = state["step"], state["evaluated"], state["pending"] is True
         self.returns = {str(name): float(value) for name, value in state["returns"].items()}
+        self._evaluation = {str(name): float(value) for name, value in state.get("evaluation", {}).items()}
         self._logs = {str(name): int(length) for name, length in state["logs"].items()}
         if type(self.step) is not int or not 0 <= self.step <= self.total_steps:
             raise ValueError(f"step is {self.step!r}, of {self.total_steps}")
@@ -239,6 +255,9 @@ class Run:
 
     def steps(self, by: int) -> Iterator[int]:
         """Yield the number of environment steps that each coming iteration ends at, `by` apart."""
+        if not self._told_start:
+            self._told_start = True
+            self._tell("start", self._evaluation)
         if self._saved is None:
             self._pending = True
             self._save()  # from here on the run can be resumed
@@ -248,6 +267,8 @@ class Run:
             yield self.step + by
         if self._evaluated != self.step and not self._stopped:
             self._evaluate()
+        self._tell("end", self._evaluation)
+        self._write_logged()
         self._save(finished=not self._stopped)
         self._finished = not self._stopped
 
@@ -272,26 +293,47 @@ class Run:
 
         `save` forces or forbids a checkpoint where no evaluation is due; None: decide by the time since the last one.
         """
-        _refuse_non_finite(step, metrics, self.folder)
+        refuse_non_finite(step, metrics, self.folder)
         self._pending = step // self.eval_every > self.step // self.eval_every
         self.step = step
         row = {**metrics, "charts/SPS": self._view.steps_per_second(step), "charts/time": time.time()}
         if episodes:
-            self.returns["train"] = float(np.mean([episode.episode_return for episode in episodes]))
-            row["train/episode_return"] = self.returns["train"]
-            row["train/episode_length"] = float(np.mean([episode.length for episode in episodes]))
+            means = info_means("train", [episode.info for episode in episodes], self.settings.info_keys)
+            row |= {**mean_metrics(episodes), **means}
+            self.returns["train"] = row["train/episode_return"]
+            self._own |= means
         self._writer.write(step, row)
         self._reports.append(row)
+        for episode in episodes:
+            infos = info_means("train", [episode.info], episode.info)
+            self._tell("episode", {**mean_metrics([episode]), **infos})
         overdue = save_is_due([self]) if save is None else save
-        if self._evaluate() if self._pending else overdue:
-            self._save()
+        due = self._evaluate() if self._pending else overdue
+        self._tell("update", {**self._evaluation, **row})
+        self._write_logged()
+        if due:
+            self._save()  # after the callbacks: a resumed run does not call them again for this step
         self._view.show(step, lambda: [self.status()])
-        stops = [callback(step, row, self.trainer) for callback in self.settings.callbacks]
-        self._stopped = self._stopped or any(stops) or self._signals.received
+        self._stopped = self._stopped or self._signals.received
 
     def status(self) -> RunStatus:
         """Return the run's status for the terminal."""
-        return self.trainer.status(self.returns.get("train"), self._evaluations, self._reports)
+        status = self.trainer.status(self.returns.get("train"), self._evaluations, self._reports)
+        return dataclasses.replace(status, own=self._own)
+
+    # --- the user's code ------------------------------------------------------------------------------------
+
+    def _tell(self, event: str, metrics: Mapping[str, float]) -> None:
+        """Tell the callbacks of an event, and stop if one of them says so."""
+        stop = tell(self.settings.callbacks, event, self.step, metrics, self.trainer)
+        self._stopped = self._stopped or stop
+
+    def _write_logged(self) -> None:
+        """Write a row with the numbers that the user's code has logged, if there are any."""
+        logged = self.trainer.take_logged()
+        if logged:
+            self._writer.write(self.step, logged)
+            self._own |= logged
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
@@ -308,7 +350,9 @@ class Run:
         finally:
             set_global_generators(generators)
         self._evaluated, self._pending = self.step, False
-        self._writer.write(self.step, evaluation.metrics())
+        self._evaluation = evaluation.metrics(self.settings.info_keys)
+        self._own |= info_means("eval", evaluation.infos, self.settings.info_keys)
+        self._writer.write(self.step, self._evaluation)
         self._writer.write_evaluation(self.step, evaluation.returns, evaluation.lengths)
         self._evaluations.append(evaluation.mean)
         self.returns["after"] = evaluation.mean
@@ -316,6 +360,7 @@ class Run:
         if evaluation.mean > self.returns.get("best", -math.inf):
             self.returns["best"] = evaluation.mean
             self._best = True
+        self._tell("evaluation", self._evaluation)
         return True
 
     def _interruption(self) -> bool:
@@ -332,12 +377,14 @@ class Run:
             ) from None
         self._saved, self._saved_at, self._best = self.step, time.monotonic(), False
         self.save_seconds = self._saved_at - began
+        self._tell("checkpoint", self._evaluation)
 
     def _checkpoint(self, finished: bool) -> Checkpoint:
         about = {**self.config, **self.trainer.specs(), "step": self.step, "finished": finished}
         about |= {"return": self.returns.get("after"), "versions": self._versions}
         progress = {"step": self.step, "evaluated": self._evaluated, "pending": self._pending}
-        records = {"returns": dict(self.returns), "logs": self._writer.lengths(), "generators": global_generators()}
+        records = {"returns": dict(self.returns), "evaluation": dict(self._evaluation), "logs": self._writer.lengths()}
+        records["generators"] = global_generators()
         return Checkpoint(about, {"trainer": self.trainer.state_dict(), **progress, **records})
 
 
@@ -345,12 +392,3 @@ def save_is_due(runs: Sequence[Run]) -> bool:
     """Return whether to save these runs now. All are saved at once, so that they can be resumed together."""
     save_seconds = sum(run.save_seconds for run in runs)
     return max(run.unsaved for run in runs) > max(SAVE_EVERY, save_seconds / SAVE_TIME_SHARE)
-
-
-def _refuse_non_finite(step: int, metrics: Mapping[str, float], folder: RunFolder) -> None:
-    for name, value in metrics.items():
-        if name.startswith("loss") and not math.isfinite(value):
-            raise TrainingError(
-                f"{name} became {value} at step {step}: the run is stopped, and {folder.last} holds its last good "
-                "state. A lower learning rate or max_grad_norm usually helps."
-            )

@@ -28,8 +28,8 @@ class RunGroup:
 
     @property
     def step(self) -> int:
-        """Return the environment steps taken by each run."""
-        return next(run.step for n, run in enumerate(self.runs) if n not in self.failures)
+        """Return the environment steps taken by each run that goes on."""
+        return (self._going() or self.runs)[0].step
 
     @property
     def interrupted(self) -> bool:
@@ -48,16 +48,20 @@ class RunGroup:
 
     def pause(self, step: int) -> None:
         """Stop all runs at `step`, between two reports."""
-        for n, run in enumerate(self.runs):
-            if n not in self.failures:
-                run.pause(step)
+        for run in self._going():
+            run.pause(step)
 
     def report(self, step: int, metrics: Sequence[Mapping[str, float]], episodes: Sequence[Sequence[Episode]]) -> None:
         """Report the metrics and episodes up to `step`, one item per run."""
-        save = save_is_due([run for n, run in enumerate(self.runs) if n not in self.failures])
+        save = save_is_due(self._going())
         for n, (run, row, ended) in enumerate(zip(self.runs, metrics, episodes, strict=True)):
-            self._dropping_failures(n, partial(run.report, step, row, ended, save))
+            if not run.ended:
+                self._dropping_failures(n, partial(run.report, step, row, ended, save))
         self.show(step)
+
+    def _going(self) -> list[Run]:
+        """Return the runs that have neither failed nor been stopped, as a callback may stop one of several."""
+        return [run for n, run in enumerate(self.runs) if n not in self.failures and not run.ended]
 
     def _dropping_failures(self, n: int, action: Callable[[], T]) -> T | None:
         """Return the result of an action of run n, or None if it failed. Raise the error if no run is left."""

@@ -1,24 +1,22 @@
 """Settings of a run (evaluation, compilation, logging) and its result."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Any
 
 from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.config import checked
 from minerva.errors import ConfigError
-
-Callback = Callable[[int, Mapping[str, float], Any], bool | None]
-"""Function called after each report with (step, metrics, trainer); returning True stops the run."""
+from minerva.runs.callbacks import Callback, Function, check_callbacks
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """Settings of evaluation, compilation and logging.
 
-    None of them changes what is learned, except for the last digits with `compile`.
+    None of them changes what is learned, except for the last digits with `compile` and `threads`, and for what
+    callbacks change.
     """
 
     eval_every: int | None = None
@@ -29,18 +27,29 @@ class RunSettings:
     """Compile the update with torch.compile where that is faster ("auto"), or never ("off")."""
     matmul: MatmulPrecision = "highest"
     """Precision of float32 matrix products on a GPU: "highest" (float32) or "high" (TF32: faster, 10-bit mantissas)."""
+    threads: int = 1
+    """PyTorch CPU threads while the run trains; 1 is fastest for small networks. The number changes the last digits."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
+    extend: bool = False
+    """Let a run in the folder go on with other `total_steps`, evaluations, and settings that an update takes as
+    numbers; what changed is written to its config.yaml, with the step."""
     quiet: bool = False
     """Print nothing."""
-    callbacks: Sequence[Callback] = field(default=(), repr=False)
-    """Functions called after every report."""
+    info_keys: Sequence[str] = ("is_success",)
+    """Entries of the environment's `info` whose mean over episodes is logged, read in each episode's last step."""
+    callbacks: Sequence[Callback | Function] = field(default=(), repr=False)
+    """Functions `(step, metrics, trainer)` that are called after every report, or objects with methods of `Callback`.
+    They may stop the run, and change what is learned."""
 
     def __post_init__(self) -> None:
-        for name in ("eval_every", "eval_episodes"):
+        for name in ("eval_every", "eval_episodes", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
+        if isinstance(self.info_keys, str):
+            raise ConfigError(f"info_keys is {self.info_keys!r}: it must be a list, such as [{self.info_keys!r}].")
+        check_callbacks(self.callbacks)
         checked("compile", self.compile, CompileMode)
         checked("matmul", self.matmul, MatmulPrecision)
 

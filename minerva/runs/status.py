@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minerva.metrics import Metric
 
@@ -28,6 +28,8 @@ class RunStatus:
     readings: Sequence[GaugeValue]
     warnings: Sequence[str]
     """Names of the active warnings; each message is printed once, when its warning first occurs."""
+    own: Mapping[str, float] = field(default_factory=dict)
+    """Last values of what the user's code logs, and of the means of `info`."""
 
     @property
     def evaluated(self) -> float | None:

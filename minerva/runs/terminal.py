@@ -61,6 +61,9 @@ class Progress(NamedTuple):
         items = self.items()
         parts = [items["done"], items["steps"], f"{items['steps/s']} steps/s"]
         parts += [f"{name} {items[name]}" for name in ("training", "evaluated") if name in items]
+        own = dict.fromkeys(name for run in self.runs for name in run.own)
+        values = {name: [run.own[name] for run in self.runs if name in run.own] for name in own}
+        parts += [f"{name} {three_digits(math.fsum(each) / len(each))}" for name, each in values.items()]
         return "   ".join([*parts, f"{items['left']} left"])
 
     def row(self, label: str) -> Row:
@@ -242,10 +245,11 @@ def _run_details(run: RunStatus, options: ConsoleOptions) -> Table:
     health = [
         _item(gauge.label, three_digits(gauge.value), "bold" if gauge.healthy else "yellow") for gauge in run.readings
     ]
+    own = [_item(name, three_digits(value)) for name, value in run.own.items()]
     warnings = [Text(warning, style="yellow") for warning in run.warnings]
     table = Table.grid(padding=(0, 2, 0, 0))
     named = options.max_width >= NARROW
-    for name, items in (("return", returns), ("health", health), ("warnings", warnings)):
+    for name, items in (("return", returns), ("own", own), ("health", health), ("warnings", warnings)):
         for n, line in enumerate(_packed(items, options.max_width - (LABEL_WIDTH if named else 0))):
             table.add_row(*([Text(name if n == 0 else "", style="dim")] if named else []), line)
     return table
@@ -259,6 +263,7 @@ def _status_row(run: RunStatus, options: ConsoleOptions) -> Row:
         "training": _right(one_decimal(run.train)),
         "evaluations": _spark(run, SPARKLINE_LENGTH // 2, options),
     }
+    row |= {name: _right(three_digits(value)) for name, value in run.own.items()}
     for gauge in run.readings:
         heading = gauge.label.removesuffix("/bound").removeprefix("effective ")
         row[heading] = _right(three_digits(gauge.value), "" if gauge.healthy else "yellow")

@@ -39,6 +39,16 @@ class Trainable(Protocol):
     def greedy(self, obs: Tensor) -> Tensor:
         """Return the deterministic actions of the policy."""
 
+    @property
+    def changeable(self) -> Sequence[str]:
+        """Return the names of the settings that an update takes as numbers."""
+
+    def change(self, **settings: float) -> None:
+        """Change settings of the coming updates."""
+
+    def take_logged(self) -> dict[str, float]:
+        """Return the means of what the user's code has logged since the last call."""
+
     def state_dict(self) -> Tree:
         """Return the full training state, from which training can be resumed."""
 

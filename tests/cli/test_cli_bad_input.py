@@ -102,7 +102,9 @@ REFUSED = [
         "train ppo --resume {no_checkpoint}", ("no checkpoint to resume from", "start the run again with --run-dir")
     ),
     Refused("train mpo --resume {run}", ("is the config of ppo, not of mpo", "use minerva train ppo")),
-    Refused("train ppo --resume {run} --gamma 0.5", ("hyperparameters.gamma: ", "-> 0.5", "the same config")),
+    Refused("train ppo --resume {run} --gamma 0.5", ("hyperparameters.gamma: ", "-> 0.5", "give larger --total-steps")),
+    Refused("train ppo --resume {run} --total-steps 1024 --num-envs 4", ("num_envs: 2 -> 4", "the same config")),
+    Refused("train ppo --resume {run} --total-steps 128", ("is at step 512 and finished", "give larger --total-steps")),
     Refused("train ppo --seeds 0:2 --actors 2", ("--actors serves a single learner", "without --actors")),
     Refused("train ppo --resume", ("--resume needs a run", "give its folder")),
     Refused("train --resume {run} {missing}", ("{missing}/config.yaml does not exist", "give the folder of a run")),

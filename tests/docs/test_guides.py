@@ -90,7 +90,8 @@ def small(command: str) -> list[str]:
     """The words after `minerva`, shortened by the rule."""
     words = shlex.split(command)[1:]
     if "--resume" in words:
-        return words  # with the run's own settings
+        extended = ["--total-steps", "1024"] if "--total-steps" in words else []
+        return [*words, *extended]  # with the run's own settings
     verb = " ".join(words[:2]) if words[0] == "train" else words[0]
     appended = shlex.split(SMALL[verb])
     if verb == "benchmark" and words[1].endswith(".toml"):

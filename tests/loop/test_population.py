@@ -221,7 +221,9 @@ def test_the_command_that_a_stopped_population_prints_goes_on_with_all_of_it(
     for one, other in zip(undisturbed, folders_in(said), strict=True):
         assert metrics(one, "ppo") == metrics(other, "ppo")
         assert all(map(torch.equal, weights(one, "ppo"), weights(other, "ppo")))
-    assert main([*shlex.split(again)[1:], "--gamma", "0.5"]) == 2  # runs of another config
+    assert main([*shlex.split(again)[1:], "--gamma", "0.5"]) == 2  # they are finished
+    assert main([*shlex.split(again)[1:], "--total-steps", "256"]) == 0
+    assert [metrics(folder, "ppo")[-1]["step"] for folder in folders_in(said)] == [256, 256]
 
 
 def folders_in(printed: str) -> list[Path]:

@@ -18,6 +18,7 @@ from tiny_runs import evaluation_steps, snapshot, training_steps
 from minerva.envs.engine import Episode
 from minerva.errors import CheckpointError, ConfigError, RunError, TrainingError
 from minerva.evaluation import Evaluation
+from minerva.runs.callbacks import Callback
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.metrics import read_rows
 from minerva.runs.run import Run
@@ -68,6 +69,14 @@ class Idle:
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         return obs
 
+    changeable = ()
+
+    def change(self, **settings: float) -> None:
+        raise NotImplementedError
+
+    def take_logged(self) -> dict[str, float]:
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
         return {"updates": torch.tensor(self.updates)}
 
@@ -106,6 +115,16 @@ class Idle:
 
 def stop_at(step: int) -> Any:
     return lambda now, metrics, trainer: now >= step
+
+
+class AtCheckpoint(Callback):
+    """Notes the step of a checkpoint file each time one is written."""
+
+    def __init__(self, noted: list[int | None], path: Path) -> None:
+        self.noted, self.path = noted, path
+
+    def on_checkpoint(self, step: int, metrics: Any, trainer: Any) -> None:
+        self.noted.append(step_of(self.path) if self.path.exists() else None)
 
 
 def step_of(path: Path) -> int:
@@ -154,20 +173,19 @@ def test_every_report_is_one_row_with_the_means_of_its_episodes(tmp_path: Path) 
 
 
 def test_best_is_replaced_only_by_a_strictly_higher_return(tmp_path: Path) -> None:
-    best: list[int] = []
+    best: list[int | None] = []
     path = tmp_path / "checkpoints" / "ppo_best.pt"
     means = [1.0, 0.5, 3.0, 3.0, 2.0, 3.5]
-    result = Idle(means).train(50, tmp_path, eval_every=10, callbacks=[lambda *_: best.append(step_of(path))])
-    assert best == [0, 20, 20, 20, 50]
+    result = Idle(means).train(50, tmp_path, eval_every=10, callbacks=[AtCheckpoint(best, path)])
+    assert best == [None, 0, 0, 20, 20, 20, 50, 50]
     assert (result.before, result.after, result.best, result.random) == (1.0, 3.5, 3.5, -7.0)
 
 
 def test_last_is_the_state_at_the_last_evaluation_and_at_the_end(tmp_path: Path) -> None:
-    last: list[int] = []
+    last: list[int | None] = []
     path = tmp_path / "checkpoints" / "ppo_last.pt"
-    Idle().train(50, tmp_path, eval_every=20, callbacks=[lambda *_: last.append(step_of(path))])
-    assert last == [0, 20, 20, 40, 40]
-    assert step_of(path) == 50
+    Idle().train(50, tmp_path, eval_every=20, callbacks=[AtCheckpoint(last, path)])
+    assert last == [0, 0, 20, 40, 50]
     assert load_checkpoint(path).state["trainer"]["updates"] == 5
 
 

@@ -50,6 +50,31 @@ class Row(NamedTuple):
     truncated: bool
 
 
+class Reaching(Env):
+    """Pays the action, four steps an episode, and says in `info` that every second episode of it is a success.
+
+    Only the last step's info is right: those before say that nothing succeeds.
+    """
+
+    action_space = UNIT_ACTIONS
+    observation_space = vector_space(2)
+
+    def __init__(self) -> None:
+        self.episode, self.taken = -1, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode, self.taken = self.episode + 1, 0
+        return self.np_random.normal(size=2), {"is_success": True}
+
+    def step(self, action: Any) -> StepResult:
+        self.taken += 1
+        last = self.taken == 4
+        info = {"is_success": last and self.episode % 2 == 1, "distance": np.array([0.5 * last]), "word": "near"}
+        reward = float(np.clip(action, -1.0, 1.0).sum())
+        return self.np_random.normal(size=2), reward, False, last, {**info, "lost": np.nan, "picture": np.zeros((2, 2))}
+
+
 class Counter(Env):
     """Observes [number of the environment, of the episode, of the step], so that every row names itself.
 

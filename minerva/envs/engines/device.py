@@ -10,9 +10,12 @@ from torch import Tensor
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.seeding import generator, restore_generator
 from minerva.compute.tree import Tree, copy_, mapped
-from minerva.envs.engine import Engine, Episode, Transition
+from minerva.envs.engine import Engine, Episode, Transition, numbers_in
 from minerva.errors import EnvStepError
 from minerva.spec import ActionSpec, ObservationSpec
+
+EPISODE = ("ended", "returns", "lengths")
+"""Outputs of a step from which the episodes are read; the others are those of `inform`."""
 
 
 class DeviceEngine(Engine):
@@ -59,6 +62,10 @@ class DeviceEngine(Engine):
     def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
         """Return (simulations, rewards, terminated) after a step with actions in the environment's units."""
 
+    def inform(self, simulation: Tree) -> dict[str, Tensor]:
+        """Return numbers to report of each environment at its episode's end, such as `is_success`.  -> [E] by name"""
+        return {}
+
     # --- a step, as a pure function -------------------------------------------------------------------------
 
     def advanced(self, state: Tree, actions: Tensor, uniform: Tensor) -> tuple[Tree, Tree]:
@@ -72,6 +79,7 @@ class DeviceEngine(Engine):
         ended = terminated | truncated
         finite = torch.isfinite(next_obs).flatten(1).all(1) & torch.isfinite(actions).all(1)
         finite = finite & torch.isfinite(rewards.float())  # as they are stored
+        info = self.inform(simulation)
         simulation = _where(ended, self.start(uniform), simulation)
         outputs = {
             "next_obs": next_obs,
@@ -82,6 +90,7 @@ class DeviceEngine(Engine):
             "ended": ended,
             "returns": returns,
             "lengths": lengths,
+            "info": info,
         }
         new_state = {
             "simulation": simulation,
@@ -116,7 +125,7 @@ class DeviceEngine(Engine):
         uniform = torch.rand((self.num_envs, self.start_numbers), generator=self.generator, device=self.device)
         outputs = self._step(actions, uniform)
         self.obs = outputs["obs"].clone()  # a graph writes its outputs into the same memory at every call
-        self._ended.append({name: outputs[name].clone() for name in ("ended", "returns", "lengths")})
+        self._ended.append({name: outputs[name].clone() for name in EPISODE} | mapped(torch.clone, outputs["info"]))
         return Transition(*(outputs[name] for name in Transition._fields))
 
     def take_episodes(self) -> list[Episode]:
@@ -125,13 +134,21 @@ class DeviceEngine(Engine):
             return []
         rows = {name: torch.stack([row[name].double() for row in self._ended]) for name in self._ended[0]}
         faulty = self.state["faulty"].double().expand(1, -1)
-        packed = torch.cat([rows["ended"], rows["returns"], rows["lengths"], faulty]).cpu()
+        packed = torch.cat([*rows.values(), faulty]).cpu()
         self._ended = []
-        *parts, faults = packed.split([len(rows["ended"])] * 3 + [1])
+        *parts, faults = packed.split([len(rows["ended"])] * len(rows) + [1])
         self._raise_if_faulty(faults[0])
-        ended, returns, lengths = parts
-        places = ended.nonzero().tolist()
-        return [Episode(env, float(returns[t, env]), int(lengths[t, env])) for t, env in places]
+        episodes = dict(zip(rows, parts, strict=True))
+        ended, returns, lengths = (episodes.pop(name) for name in EPISODE)
+        return [
+            Episode(
+                env,
+                float(returns[t, env]),
+                int(lengths[t, env]),
+                numbers_in({name: values[t, env].item() for name, values in episodes.items()}),
+            )
+            for t, env in ended.nonzero().tolist()
+        ]
 
     def under_way(self) -> list[tuple[float, int]]:
         """Return the return and the length, so far, of each environment's current episode."""

@@ -7,7 +7,7 @@ are read from one copy of it, and EnvPool's task of that name must match.
 import importlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from minerva.envs.engine import numbers_in
 from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import DM_CONTROL, EnvLike, Task, env_name, factory, is_dm_control
 from minerva.envs.mujoco_log import route_warnings
@@ -38,6 +39,9 @@ start almost straight."""
 
 NO_LIMIT = 2**31 - 1
 """Disables EnvPool's time limit, which would report a termination in an episode's last step as a truncation."""
+
+INFO = "info:"
+"""Prefix of the names of what EnvPool reports beside observations and rewards."""
 
 SEEDS = 2**31
 """Exclusive upper bound of EnvPool's seeds."""
@@ -73,6 +77,7 @@ class EnvPoolEngine(HostEngine):
         self._read_spec(self._envpool.make_spec(self._task))
         self._ids = np.arange(num_envs, dtype=np.int32)
         self._pool: Any = None
+        self._infos: dict[int, dict[str, float]] = {}
 
     @classmethod
     def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "EnvPoolEngine":
@@ -134,11 +139,21 @@ class EnvPoolEngine(HostEngine):
         state = self._pool._recv()
         rewards, terminated = state[self._index["reward"]], state[self._index["done"]]
         truncated = state[self._index["elapsed_step"]] >= self._limit
+        self._infos = {int(i): self._info(state, int(i)) for i in np.flatnonzero(terminated | truncated)}
         return self._flat(state), rewards.astype(np.float64), terminated, truncated
 
     def close(self) -> None:
         """Release the pool."""
         self._pool = None
+
+    def ended_infos(self) -> Mapping[int, Mapping[str, float]]:
+        """Return the numbers in the `info` of each environment whose episode ended in the last step."""
+        return self._infos
+
+    def _info(self, state: list[Array], row: int) -> dict[str, float]:
+        """Return the numbers that EnvPool names `info:<name>`, of one environment."""
+        infos = {name: place for name, place in self._index.items() if name.startswith(INFO)}
+        return numbers_in({name.removeprefix(INFO): state[place][row] for name, place in infos.items()})
 
     def _flat(self, state: list[Array]) -> Array:
         """Return the observations in an EnvPool state, flattened in gymnasium's order.  -> [E, O]"""

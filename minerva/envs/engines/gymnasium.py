@@ -2,12 +2,13 @@
 
 import reprlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from minerva.envs.engine import numbers_in
 from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
@@ -45,6 +46,7 @@ class GymnasiumEngine(HostEngine):
             raise EnvError(f"Two {env_name(env)} have different spaces: each call must make the same environment.")
         self._action_dtype = actions.dtype
         self._inexact_reason: str | None = None
+        self._infos: dict[int, dict[str, float]] = {}
         self.time_limited = has_time_limit(self.envs[0])
         super().__init__(env_name(env), num_envs, *specs(self.envs[0]))
 
@@ -74,18 +76,25 @@ class GymnasiumEngine(HostEngine):
 
     def recv_arrays(self) -> Arrays:
         """Step the environments, one after another, and return the arrays."""
+        self._infos = {}
         obs, rewards = np.empty_like(self._obs), np.empty(self.num_envs)
         terminated, truncated = np.empty(self.num_envs, np.bool_), np.empty(self.num_envs, np.bool_)
         for i, one in enumerate(self.envs):
             try:
-                row, reward, over, cut, _ = one.step(self._actions[i])
+                row, reward, over, cut, info = one.step(self._actions[i])
             except Exception as error:
                 raise self._failed("step", i, error) from error
             obs[i] = self._shaped(row, i)
             rewards[i] = reward if type(reward) in NUMBERS else self._single("reward", reward, "float", i)
             terminated[i] = over if type(over) in FLAGS else self._single("terminated", over, "bool", i)
             truncated[i] = cut if type(cut) in FLAGS else self._single("truncated", cut, "bool", i)
+            if terminated[i] or truncated[i]:
+                self._infos[i] = numbers_in(info)
         return obs, rewards, terminated, truncated
+
+    def ended_infos(self) -> Mapping[int, Mapping[str, float]]:
+        """Return the numbers in the `info` of each environment whose episode ended in the last step."""
+        return self._infos
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """Return a snapshot of every environment of `part`; raise NoSnapshotError if one has none, or not of all."""

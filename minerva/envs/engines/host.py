@@ -1,7 +1,7 @@
 """Base of engines whose environments run on the CPU: NumPy arrays inside, tensors that share their memory outside."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,10 @@ class HostEngine(Engine):
     @abstractmethod
     def recv_arrays(self) -> Arrays:
         """Finish the step and return its arrays, without resetting any environment."""
+
+    def ended_infos(self) -> Mapping[int, Mapping[str, float]]:
+        """Return the numbers in the `info` of each environment whose episode ended in the last step."""
+        return {}
 
     def snapshots(self) -> list[Snapshot]:
         """Return a snapshot of every environment; raise NoSnapshotError if one has none."""
@@ -148,8 +152,9 @@ class HostEngine(Engine):
 
     def _restart(self, ended: Array) -> None:
         """Record the episodes that ended and reset their environments."""
-        for i in np.flatnonzero(ended):
-            self._episodes.append(Episode(int(i), float(self._returns[i]), int(self._lengths[i])))
+        infos = self.ended_infos()
+        for i in np.flatnonzero(ended).tolist():
+            self._episodes.append(Episode(i, float(self._returns[i]), int(self._lengths[i]), infos.get(i, {})))
         self._returns[ended] = 0
         self._lengths[ended] = 0
         self._begin(ended)
@@ -208,6 +213,11 @@ class JoinedEngine(HostEngine):
         results = [part.recv_arrays() for part, _ in self._parts]
         obs, rewards, terminated, truncated = (np.concatenate(values) for values in zip(*results, strict=True))
         return obs, rewards, terminated, truncated
+
+    def ended_infos(self) -> Mapping[int, Mapping[str, float]]:
+        """Return the infos of every part, environments numbered across all parts."""
+        infos = [(part_slice.start, part.ended_infos()) for part, part_slice in self._parts]
+        return {first + i: info for first, part in infos for i, info in part.items()}
 
     def _set_obs(self, obs: Array) -> None:
         super()._set_obs(obs)

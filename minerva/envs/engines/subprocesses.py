@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Any
@@ -67,6 +67,7 @@ class SubprocessEngine(HostEngine):
         probe.close()
         count = min(num_envs, os.cpu_count() or 1)
         shares = pairwise(num_envs * i // count for i in range(count + 1))
+        self._infos: dict[int, Mapping[str, float]] = {}
         self._workers = [_Worker(env, slice(first, end)) for first, end in shares]
 
     @classmethod
@@ -88,9 +89,19 @@ class SubprocessEngine(HostEngine):
 
     def recv_arrays(self) -> Arrays:
         """Wait for every subprocess and return the arrays, concatenated."""
-        parts = [worker.receive() for worker in self._workers]
+        replies = [worker.receive() for worker in self._workers]
+        parts = [arrays for arrays, _ in replies]
+        self._infos = {
+            worker.share.start + i: info
+            for worker, (_, infos) in zip(self._workers, replies, strict=True)
+            for i, info in infos.items()
+        }
         obs, rewards, terminated, truncated = (np.concatenate(part) for part in zip(*parts, strict=True))
         return obs, rewards, terminated, truncated
+
+    def ended_infos(self) -> Mapping[int, Mapping[str, float]]:
+        """Return the numbers in the `info` of each environment whose episode ended in the last step."""
+        return self._infos
 
     def snapshots(self, part: slice = slice(None)) -> list[Snapshot]:
         """Return a snapshot of every environment of `part`; raise NoSnapshotError if one has none."""

@@ -37,11 +37,12 @@ def _serve(connection: Any) -> None:
         try:
             _seed_generators(name, arguments)
             if name == "make":
-                engine, answer = GymnasiumEngine(*arguments), None
+                engine = GymnasiumEngine(*arguments)
+                answer: Any = None
                 engine.generators_saved = False
             elif name == "step":
                 engine.send_arrays(*arguments)
-                answer = engine.recv_arrays()
+                answer = engine.recv_arrays(), engine.ended_infos()
             else:
                 answer = getattr(engine, name)(*arguments)
             reply = ("done", answer)

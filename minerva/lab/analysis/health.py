@@ -1,6 +1,7 @@
 """Constraint metrics for a report: by panel, divided by their bounds, downsampled for plots."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,14 @@ from minerva.trainers.registry import ALGORITHMS, metrics_of
 
 POINTS = 160
 """Largest number of points in a track; each is an average over an equal part of the steps."""
+
+OWN_METRIC = "Logged by your code, or the mean of this entry of the environment's info."
+DECLARED_ELSEWHERE = re.compile(
+    r"step|charts/.*|actors/.*|train/(episode_.*|updates|skipped_updates|replay)|eval/(return|length)_.*"
+)
+"""Names in metrics.jsonl that are neither an algorithm's nor the user's."""
+MOST_OWN = 50
+"""Panels of the user's metrics that a report shows at most."""
 
 
 def panels() -> list[Panel]:
@@ -29,11 +38,26 @@ class Track(NamedTuple):
     values: list[float]
 
 
+def own_panels(tracks: Iterable[Track]) -> list[Panel]:
+    """Return the panels of what users have logged, by name."""
+    known = {panel.title for panel in panels()}
+    titles = sorted({track.panel for track in tracks} - known)
+    return [Panel(title, OWN_METRIC) for title in titles[:MOST_OWN]]
+
+
 def tracks(algo: str, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Track, ...]:
     """Return a run's lines in all panels, from the rows of its metrics.jsonl."""
     declared = [(metric.name, panel) for metric in metrics_of(algo) for panel in metric.panels]
+    declared += [(name, Panel(name, OWN_METRIC)) for name in _own_names(algo, rows)]
     found = [_track(name, panel, settings, rows) for name, panel in declared]
     return tuple(track for track in found if track is not None)
+
+
+def _own_names(algo: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names in the rows that neither the algorithm nor a run declares, of the user's numbers."""
+    declared = {metric.name for metric in metrics_of(algo)}
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name not in declared and not DECLARED_ELSEWHERE.fullmatch(name)][:MOST_OWN]
 
 
 def _track(metric: str, panel: Panel, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Track | None:

@@ -45,6 +45,7 @@ def page(comparison: Comparison, title: str, name: str = "report", unread: Seque
         "final": ("Final performance", sections.finals(comparison)),
         "over-tasks": ("Comparison over tasks", sections.aggregates(comparison)),
         "health": ("Constraint health", sections.health(comparison)),
+        "own": ("Logged by your code", sections.own(comparison)),
         "speed": ("Speed", details.speed(comparison)),
         "settings": ("Hyperparameters that differ", details.settings(comparison)),
         "videos": ("Videos", details.videos(comparison)),

@@ -8,7 +8,7 @@ import numpy as np
 from minerva.lab.analysis import statistics
 from minerva.lab.analysis.chart import Chart, Level, Line, Values, figure
 from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Comparison, Group, Task, curve, number, short
-from minerva.lab.analysis.health import panels
+from minerva.lab.analysis.health import own_panels, panels
 from minerva.lab.analysis.markup import entry_name, table, td
 from minerva.lab.analysis.peers import published
 from minerva.lab.analysis.records import Record
@@ -234,9 +234,20 @@ def _chance(
 
 def health(comparison: Comparison) -> str:
     """Return, for every task, the metrics that show whether an algorithm's constraints hold."""
+    return _by_task(comparison, panels())
+
+
+def own(comparison: Comparison) -> str:
+    """Return, for every task, what the users' code has logged, and the means of the environment's `info`."""
+    records = [record for task in comparison.tasks for cell in comparison.of(task) for record in cell.records]
+    return _by_task(comparison, own_panels(track for record in records for track in record.health))
+
+
+def _by_task(comparison: Comparison, shown: Sequence[Panel]) -> str:
+    """Return the charts of these panels, folded by task."""
     parts: list[str] = []
     for task in comparison.tasks:
-        charts = [chart for panel in panels() if (chart := _panel(comparison, task, panel))]
+        charts = [chart for panel in shown if (chart := _panel(comparison, task, panel))]
         if charts:
             is_open = " open" * (len(parts) < OPEN_TASKS)
             inner = f'<div class="charts">{"".join(charts)}</div>'

@@ -1,5 +1,6 @@
 """PPO's agent: acting, and the update as policy evaluation followed by policy improvement."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -85,9 +86,12 @@ class PPOAgent(Agent):
         steps = {"acted": self.config.rollout_steps, "improved.minibatch_step": self.config.update_epochs * minibatches}
         return steps[piece]
 
-    def update(self, rollout: Rows, remaining: float = 1.0) -> dict[str, float]:
-        """Learn from a rollout [T, E, ...] and return the metrics; `remaining` scales the learning rate."""
-        return self.learn(rollout, remaining)
+    def update(self, rollout: Mapping[str, Array | Tensor], remaining: float = 1.0) -> dict[str, float]:
+        """Learn from a rollout [T, E, ...] and return the metrics; `remaining` scales the learning rate.
+
+        It holds `obs, actions_raw, rewards, next_obs, terminated, truncated`, or `ended` in place of the last.
+        """
+        return self.learn(self.rollout(rollout), remaining)
 
     def draw_update(self, data: Rows) -> Tensor:
         """Draw a random permutation of the rows for each epoch.  -> [epochs, rows]"""

@@ -131,12 +131,15 @@ class VMPOAgent(Agent):
         return config.rollout_steps if piece == "acted" else config.updates_per_rollout * steps
 
     def update(self, batch: Mapping[str, Array | Tensor]) -> dict[str, float]:
-        """Learn from a caller's batch and return the metrics.
+        """Learn from a caller's rollout or batch and return the metrics.
 
-        The batch holds `obs, actions, old_means, old_log_stds, returns, advantages`, and optionally `actions_raw`
+        A rollout [T, E, ...] holds `obs, actions_raw, rewards, next_obs, terminated, truncated`. A batch [n, ...] holds
+        `obs, actions, old_means, old_log_stds, returns, advantages`, and optionally `actions_raw`
         (before squashing; replaces the executed `actions`), `restarting_weights` (0 where an episode restarts) and
         `importance_weights`.
         """
+        if "advantages" not in batch and ("rewards" in batch or "next_obs" in batch):
+            return self.learn(self.rollout(batch))
         rows = self.validated_batch({name: self._tensor(values) for name, values in batch.items()})
         orders = self._orders(rows["obs"].shape[0], 1)
         metrics = self.update_in_place(self.update_on_batch, rows, orders, self.hyper())
