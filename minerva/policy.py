@@ -29,8 +29,12 @@ class Policy:
         made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
         return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
 
-    def act(self, observation: Array, deterministic: bool = True) -> Array:
-        """Return the action for one observation [O], or the actions for a batch [B, O], within the bounds."""
+    def act(self, observation: Array, deterministic: bool = True) -> Any:
+        """Return the action for one observation [O], or the actions for a batch [B, O], as the environment takes them.
+
+        Continuous actions are float32 arrays within the bounds. A discrete action is an integer of NumPy, those of a
+        batch are an array [B].
+        """
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
             observation = np.asarray(observation, np.float32)
         if observation.shape[-1:] != self.observation.shape:
@@ -42,7 +46,7 @@ class Policy:
             first = observation[~np.isfinite(observation)][0]
             raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
         actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        return self.action.to_float32(self.action.to_environment(actions))
+        return self.action.native(self.action.to_environment(actions))
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
