@@ -153,6 +153,7 @@ def _categorical(normal: Normal) -> None:
     categorical.categorical_log_prob(choices.expand(SAMPLES, BATCH, CHOICES), taken)
     categorical.categorical_entropy(choices)
     categorical.categorical_kl(choices, old)
+    categorical.joint(normal(ACT, BATCH))
     atoms = torch.linspace(-2, 2, ATOMS)
     logits = normal(BATCH, ATOMS)
     categorical.expected_value(logits, atoms)

@@ -201,7 +201,7 @@ def evaluate(
             trained = policy.about["engine"]
             logger.warning("Trained with %s and evaluated with %s, whose episodes differ: %s.", trained, engine, reason)
     evaluator = Evaluator(env, episodes, policy.about["seed"] if seed is None else seed, engine)
-    if (evaluator.envs.observation, evaluator.envs.action.size) != (policy.observation, policy.action.size):
+    if evaluator.envs.observation != policy.observation or not policy.action.fits(evaluator.envs.action):
         raise CheckpointError(
             f"{path} was trained on {policy.about['env']}, and {evaluator.envs.env_name} has other observations or "
             "actions: give an environment like the one it was trained on."

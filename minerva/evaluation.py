@@ -15,7 +15,7 @@ from minerva.envs.ids import EnvLike
 logger = logging.getLogger("minerva")
 
 Act = Callable[[Tensor], Tensor]
-"""Observations [E, O] -> actions [E, D] in [-1, 1], on the same device."""
+"""Observations [E, O] -> actions [E, D], in [-1, 1] or choices, on the same device."""
 
 Interrupted = Callable[[], bool]
 """Whether the evaluation should stop."""
@@ -103,8 +103,8 @@ class Evaluator:
     def random(self, seed: int, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate a policy whose actions are uniformly random."""
         draw = np.random.default_rng(seed)
-        size = self.envs.action.size
-        return self(lambda obs: torch.from_numpy(draw.uniform(-1, 1, (len(obs), size))).to(obs.device), interrupted)
+        action = self.envs.action
+        return self(lambda obs: torch.from_numpy(action.random(len(obs), draw)).to(obs.device), interrupted)
 
     def close(self) -> None:
         """Close the environments."""

@@ -113,6 +113,15 @@ STD_MULTIPLIER = Panel(
     "The penalty on changing the standard deviation. Stuck at a high value, it freezes the standard deviation.",
     log=True,
 )
+CHOICE_KL = Panel(
+    "Discrete actions: KL over its bound",
+    "How far an update moves the probabilities of discrete actions, in units of its bound.",
+    at=1.0,
+    log=True,
+)
+CHOICE_MULTIPLIER = Panel(
+    "Multiplier of the discrete actions' KL", "The penalty on changing the probabilities of discrete actions.", log=True
+)
 EFFECTIVE_SAMPLES = Panel(
     "Effective samples",
     "How many samples the improved policy rests on: of each state's actions, or of the rollout's rows.",

@@ -29,11 +29,12 @@ class Policy:
         made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
         return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
 
-    def act(self, observation: Any, deterministic: bool = True) -> Array:
-        """Return the action for an observation as the environment gives it, within the bounds.
+    def act(self, observation: Any, deterministic: bool = True) -> Any:
+        """Return the action for an observation as the environment gives it, in the form that the environment takes.
 
-        It may be a mapping, an array of the environment's shape, or the vector that both are flattened to; a batch has
-        leading axes, in every entry of a mapping.
+        The observation may be a mapping, an array of the environment's shape, or the vector that both are flattened to;
+        a batch has leading axes, in every entry of a mapping. Continuous actions are float32 arrays within the bounds.
+        A discrete action is an integer of NumPy, those of a batch are an array [B].
         """
         try:
             given = self.observation.flatten(observation)
@@ -52,7 +53,7 @@ class Policy:
             first = observation[~np.isfinite(observation)][0]
             raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
         actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        return self.action.to_float32(self.action.to_environment(actions))
+        return self.action.native(self.action.to_environment(actions))
 
 
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:

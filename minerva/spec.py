@@ -20,6 +20,8 @@ LARGEST = float(np.finfo(np.float32).max)
 
 Layout = list[int] | dict[str, Any] | None
 """Shape of an array, or the layouts of a mapping's entries by name, in the order in which they are concatenated."""
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+"""Types in which environments take choices."""
 
 ActionKind = Literal["continuous", "discrete", "multi_discrete"]
 
@@ -101,9 +103,10 @@ def _vectors(layout: Layout, observation: Any, name: str = "") -> list[Array]:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Kind and bounds of one action. Make one with `continuous`, `discrete` or `multi_discrete`.
+    """Kind and range of one action. Make one with `continuous`, `discrete` or `multi_discrete`.
 
-    Inside Minerva continuous actions are in [-1, 1]; `to_environment` converts them to the environment's units.
+    Inside Minerva an action is a vector: of numbers in [-1, 1], or of choices counted from 0. `to_environment` converts
+    it to the environment's units, and `native` to the form that the environment's `step` takes.
     """
 
     kind: ActionKind
@@ -111,6 +114,15 @@ class ActionSpec:
     high: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
     """Number of choices of each dimension of a discrete action."""
+    starts: tuple[int, ...] = ()
+    """The environment's number of the first choice, for each dimension of a discrete action."""
+    dtype: str = "float32"
+    """Type of the numbers that the environment's `step` takes."""
+
+    @classmethod
+    def of(cls, action: "int | ActionSpec") -> "ActionSpec":
+        """Return a spec unchanged, or the spec of a vector of `action` numbers in [-1, 1]."""
+        return action if isinstance(action, ActionSpec) else ActionSpec.continuous([-1.0] * action, [1.0] * action)
 
     @classmethod
     def continuous(cls, low: Sequence[float] | Array, high: Sequence[float] | Array) -> Self:
@@ -118,37 +130,65 @@ class ActionSpec:
         return cls("continuous", tuple(float(x) for x in low), tuple(float(x) for x in high))
 
     @classmethod
-    def discrete(cls, choices: int) -> Self:
-        """Return the spec of one of `choices` choices."""
-        return cls("discrete", counts=(int(choices),))
+    def discrete(cls, choices: int, start: int = 0, dtype: str = "int64") -> Self:
+        """Return the spec of one of `choices` choices, which the environment counts from `start`."""
+        return cls("discrete", counts=(int(choices),), starts=(int(start),), dtype=dtype)
 
     @classmethod
-    def multi_discrete(cls, counts: Sequence[int]) -> Self:
-        """Return the spec of several discrete choices at once, the n-th one of `counts[n]`."""
-        return cls("multi_discrete", counts=tuple(int(n) for n in counts))
+    def multi_discrete(cls, counts: Sequence[int], starts: Sequence[int] = (), dtype: str = "int64") -> Self:
+        """Return the spec of several choices at once, the n-th one of `counts[n]`, counted from `starts[n]` or 0."""
+        given = starts if len(starts) else [0] * len(counts)
+        return cls("multi_discrete", (), (), tuple(int(n) for n in counts), tuple(int(n) for n in given), dtype)
 
     @property
     def size(self) -> int:
         """Number of action dimensions."""
-        return len(self.low) if self.kind == "continuous" else len(self.counts)
+        return len(self.low) + len(self.counts)
+
+    def fits(self, other: "ActionSpec") -> bool:
+        """Return whether a policy with these actions can act in an environment with `other`: the bounds may differ."""
+        mine, others = ((spec.kind, len(spec.low), spec.counts) for spec in (self, other))
+        return mine == others
 
     @functools.cached_property
     def bounds(self) -> tuple[Array, Array]:
         """Lower and upper bounds as float64 arrays.  [D], [D]"""
         return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
 
+    @property
+    def range(self) -> tuple[Array, Array]:
+        """The environment's smallest and largest number of each dimension.  [D], [D]"""
+        starts = np.asarray(self.starts, np.float64)
+        last = starts + np.asarray(self.counts, np.float64) - 1
+        return np.append(self.bounds[0], starts), np.append(self.bounds[1], last)
+
     @functools.cached_property
     def _half_width(self) -> Array:
         return 0.5 * (self.bounds[1] - self.bounds[0])
 
+    def random(self, rows: int, draw: np.random.Generator) -> Array:
+        """Draw uniformly random actions.  -> [rows, D]"""
+        if self.kind == "continuous":
+            return draw.uniform(-1, 1, (rows, self.size))
+        return draw.integers(self.counts, size=(rows, self.size))
+
     def to_environment(self, actions: Array) -> Array:
-        """Return continuous actions in the environment's units, clipped to its bounds.  [..., D] -> [..., D]"""
+        """Return actions in the environment's units, continuous ones clipped to its bounds.  [..., D] -> [..., D]"""
         if not np.isfinite(actions).all():
             raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
+        if self.kind != "continuous":
+            return actions.astype(np.int64) + np.asarray(self.starts)
         low, high = self.bounds
         scaled = low + (actions + 1.0) * self._half_width
         # clipped last, because rounding can carry even an action of ±1 past its bound; np.clip takes twice as long
         return np.minimum(np.maximum(scaled, low), high)
+
+    def native(self, actions: Array) -> Any:
+        """Return actions in the environment's units as its `step` takes them: a number, or a vector.  [..., D]"""
+        if self.kind == "continuous":
+            return self.to_float32(actions)
+        choices = actions.astype(self.dtype)
+        return choices[..., 0][()] if self.kind == "discrete" else choices  # [()] makes a number of an array of one
 
     def to_float32(self, actions: Array) -> Array:
         """Return actions in the environment's units as float32, still within the bounds.  [..., D] -> [..., D]
@@ -163,18 +203,36 @@ class ActionSpec:
         return np.minimum(np.maximum(actions.astype(np.float32), low), high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint."""
-        return {"kind": self.kind, "low": list(self.low), "high": list(self.high), "counts": list(self.counts)}
+        """Return plain values for a checkpoint; those of continuous actions are as in earlier versions."""
+        values = {"kind": self.kind, "low": list(self.low), "high": list(self.high), "counts": list(self.counts)}
+        return values if self.kind == "continuous" else {**values, "starts": list(self.starts), "dtype": self.dtype}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the spec that `to_dict` described; raise ValueError if these values describe none."""
         low, high, counts = (tuple(values[name]) for name in ("low", "high", "counts"))
-        spec = cls(values["kind"], low, high, counts)
-        if spec.kind not in get_args(ActionKind) or not spec.size or not all(type(n) is int and n > 0 for n in counts):
-            raise ValueError("the action's kind or its dimensions are unknown")
-        if not all(type(bound) in (int, float) for bound in low + high):
-            raise ValueError("an action's bound is not a number")
-        if len(low) != len(high) or not (np.isfinite(spec.bounds).all() and (spec.bounds[0] < spec.bounds[1]).all()):
-            raise ValueError("the action's bounds are not pairs of finite numbers, the lower one first")
+        if values["kind"] == "continuous":
+            spec = cls("continuous", low, high, counts)
+        else:
+            spec = cls(values["kind"], low, high, counts, tuple(values["starts"]), values["dtype"])
+        spec._check()
         return spec
+
+    def _check(self) -> None:
+        """Raise ValueError if the kind and its range contradict each other."""
+        numbers, choices = len(self.low), len(self.counts)
+        sizes = {"continuous": numbers > 0, "discrete": choices == 1, "multi_discrete": choices > 0}
+        if self.kind not in get_args(ActionKind) or not sizes[self.kind] or (numbers and choices):
+            raise ValueError("the action's kind or its dimensions are unknown")
+        if not all(type(n) is int and n > 0 for n in self.counts):
+            raise ValueError("an action's number of choices is not a positive whole number")
+        if len(self.starts) != choices or not all(type(n) is int and abs(n) < 2**31 for n in self.starts):
+            raise ValueError("the numbers of the first choices are not one whole number for each")
+        if choices and self.dtype not in INTEGERS:
+            raise ValueError(f"the choices' type is not one of {', '.join(INTEGERS)}")
+        if not all(type(bound) in (int, float) for bound in self.low + self.high):
+            raise ValueError("an action's bound is not a number")
+        if numbers != len(self.high) or not (
+            np.isfinite(self.bounds).all() and (self.bounds[0] < self.bounds[1]).all()
+        ):
+            raise ValueError("the action's bounds are not pairs of finite numbers, the lower one first")

@@ -7,9 +7,9 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Independent, Normal, TransformedDistribution, kl_divergence
 from torch.distributions.transforms import AffineTransform, TanhTransform
 
-from minerva.distributions import Categorical, Distribution, Gaussian, Params, SquashedGaussian
+from minerva.distributions import Categorical, Distribution, Gaussian, Mixed, Params, SquashedGaussian, distribution_of
 
-B, D, C = 7, 3, 5
+B, D = 7, 3
 LOW, HIGH = torch.tensor([-0.5, -1.0, -2.0]).double(), torch.tensor([0.7, 1.5, 1.0]).double()
 
 
@@ -48,25 +48,82 @@ def test_a_gaussians_kls_are_those_of_its_decoupled_parameters() -> None:
         torch.testing.assert_close(kls[region].sum(-1), kl_divergence(torchs(old), torchs(params)))
 
 
-def test_a_categoricals_log_probability_entropy_and_kl_are_those_of_torch() -> None:
-    policy, old, new = Categorical(C), {"logits": normal(B, C, seed=0)}, {"logits": normal(B, C, seed=1)}
-    expected, before = TorchCategorical(logits=new["logits"]), TorchCategorical(logits=old["logits"])
-    for choice in range(C):
-        taken = torch.full((B,), choice)
-        torch.testing.assert_close(policy.log_prob(new, taken), expected.log_prob(taken))
-    torch.testing.assert_close(policy.entropy(new), expected.entropy())
-    assert {region: kl.shape for region, kl in policy.kls(old, new).items()} == {"policy": (B, 1)}
-    torch.testing.assert_close(policy.kls(old, new)["policy"].squeeze(-1), kl_divergence(before, expected))
-    assert torch.equal(policy.mode(new), new["logits"].argmax(-1))
-    assert policy.decoupled(old, new) == {"policy": new}
+COUNTS = (5, 2, 3)
+
+
+def logits(seed: int) -> Params:
+    return {"logits": normal(B, sum(COUNTS), seed=seed)}
+
+
+def torchs_choices(params: Params) -> list[TorchCategorical]:
+    return [TorchCategorical(logits=part) for part in params["logits"].split(COUNTS, -1)]
+
+
+def test_the_probabilities_of_all_combinations_of_choices_are_those_of_torch_and_add_up_to_one() -> None:
+    policy, params = Categorical(COUNTS), logits(0)
+    combinations = torch.cartesian_prod(*(torch.arange(n) for n in COUNTS))
+    repeated = {"logits": params["logits"].expand(len(combinations), -1, -1)}
+    log_probs = policy.log_prob(repeated, combinations[:, None].expand(-1, B, -1))
+    each = [one.log_prob(chosen) for one, chosen in zip(torchs_choices(params), combinations.T[..., None], strict=True)]
+    torch.testing.assert_close(log_probs, each[0] + each[1] + each[2])
+    torch.testing.assert_close(log_probs.exp().sum(0), torch.ones(B).double())
+    torch.testing.assert_close(policy.entropy(params), -(log_probs.exp() * log_probs).sum(0))
+    best = combinations[log_probs.argmax(0)]
+    assert torch.equal(policy.mode(params), best)
+
+
+def test_the_kl_of_choices_is_the_sum_of_torchs_and_the_only_trust_region() -> None:
+    policy, old, new = Categorical(COUNTS), logits(0), logits(1)
+    kls = policy.kls(old, new)
+    assert {region: kl.shape for region, kl in kls.items()} == {"choice": (B, policy.trust_regions["choice"])}
+    pairs = zip(torchs_choices(old), torchs_choices(new), strict=True)
+    torch.testing.assert_close(kls["choice"][:, 0], torch.stack([kl_divergence(*pair) for pair in pairs]).sum(0))
+    assert policy.decoupled(old, new) == {"choice": new}
 
 
 def test_choices_come_as_often_as_their_probabilities_say() -> None:
-    policy, params = Categorical(C), {"logits": normal(C, seed=0)}
+    policy, params = Categorical(COUNTS), {"logits": normal(sum(COUNTS), seed=0)}
     noise = policy.draw_noise((40_000,), torch.Generator().manual_seed(0), torch.float64)
     drawn = policy.sample(params, noise)
-    found = torch.bincount(drawn, minlength=C) / len(drawn)
-    torch.testing.assert_close(found, torch.softmax(params["logits"], -1), rtol=0, atol=0.012, check_dtype=False)
+    assert drawn.shape == (40_000, 3)
+    assert drawn.dtype == torch.int64
+    for column, wanted in zip(drawn.T, torchs_choices(params), strict=True):
+        found = torch.bincount(column, minlength=len(wanted.probs)) / len(column)
+        torch.testing.assert_close(found, wanted.probs, rtol=0, atol=0.012, check_dtype=False)
+
+
+def mixed_params(seed: int) -> Params:
+    return {**gaussian_params(seed), **logits(seed)}
+
+
+@pytest.mark.parametrize("gaussian", [Gaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH)], ids=["clipped", "squashed"])
+def test_numbers_and_choices_at_once_are_independent(gaussian: Gaussian) -> None:
+    choices = Categorical(COUNTS)
+    both, params, old = distribution_of(gaussian, COUNTS), mixed_params(0), mixed_params(1)
+    assert isinstance(both, Mixed)
+    assert both.params(*params.values()) == params
+    noise = both.draw_noise((B,), torch.Generator().manual_seed(0), torch.float64)
+    raw = both.sample(params, noise)
+    numbers, chosen = raw[:, :D], raw[:, D:]
+    assert torch.equal(numbers, gaussian.sample(params, noise[:, :D]))
+    assert torch.equal(chosen, choices.sample(params, noise[:, D:]).double())
+    torch.testing.assert_close(
+        both.log_prob(params, raw), gaussian.log_prob(params, numbers) + choices.log_prob(params, chosen)
+    )
+    torch.testing.assert_close(both.entropy(params), gaussian.entropy(params) + choices.entropy(params))
+    assert torch.equal(both.executed(raw), torch.cat((gaussian.executed(numbers), chosen), -1))
+    torch.testing.assert_close(both.recovered(both.executed(both.mode(params)))[:, D:], both.mode(params)[:, D:])
+    kls, decoupled = both.kls(old, params), both.decoupled(old, params)
+    assert list(kls) == list(decoupled) == list(both.trust_regions) == ["mean", "std", "choice"]
+    for region, part in decoupled.items():
+        whole = {name: kl.sum(-1) for name, kl in both.kls(old, part).items()}
+        torch.testing.assert_close(whole.pop(region), kls[region].sum(-1))
+        assert all(torch.equal(kl, torch.zeros(B).double()) for kl in whole.values())
+
+
+def test_a_distribution_has_no_part_for_actions_that_are_not_there() -> None:
+    assert type(distribution_of(SquashedGaussian(LOW, HIGH), ())) is SquashedGaussian
+    assert type(distribution_of(Gaussian(LOW[:0], HIGH[:0]), [2])) is Categorical
 
 
 @pytest.mark.parametrize("policy", [Gaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH)])
@@ -82,7 +139,7 @@ def test_gaussian_samples_are_executed_within_the_bounds(policy: Distribution) -
 
 @pytest.mark.parametrize(
     ("policy", "outputs"),
-    [(Gaussian(LOW, HIGH), ("mean", "log_std")), (Categorical(C), ("logits",))],
+    [(Gaussian(LOW, HIGH), ("mean", "log_std")), (Categorical(COUNTS), ("logits",))],
     ids=["gaussian", "categorical"],
 )
 def test_a_networks_outputs_are_named_in_their_order(policy: Distribution, outputs: tuple[str, ...]) -> None:

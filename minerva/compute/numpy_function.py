@@ -55,6 +55,8 @@ OPERATIONS: dict[Any, Callable[..., Array]] = {
     aten.clamp.default: _clamp,
     aten.clamp.Tensor: _clamp,
     aten.addmm.default: _addmm,
+    aten.argmax.default: np.argmax,
+    aten.unsqueeze.default: np.expand_dims,
 }
 
 

@@ -26,5 +26,5 @@ def transition_fields(observation: ObservationSpec) -> dict[str, Field]:
 
 
 def action_field(action: ActionSpec) -> Field:
-    """Return the field of an action, raw or executed."""
-    return Field((action.size,), torch.float32 if action.kind == "continuous" else torch.int64)
+    """Return the field of an action, raw or executed; choices beside continuous numbers are float32, as they are."""
+    return Field((action.size,), torch.float32 if action.low else torch.int64)

@@ -52,7 +52,7 @@ class Transition(NamedTuple):
 
 
 class Engine(ABC):
-    """E environments that take actions in [-1, 1] and return observations, as tensors on `device`.
+    """E environments that take actions in [-1, 1], or choices, and return observations, as tensors on `device`.
 
     A step has two halves, `send` and `recv`, so that the caller can work while environments step. On a GPU no step
     synchronises with the host: finished episodes and faults are read by `take_episodes`.
@@ -101,7 +101,7 @@ class Engine(ABC):
 
     @abstractmethod
     def send(self, actions: Tensor) -> None:
-        """Start a step with actions in [-1, 1].  [E, D]"""
+        """Start a step with actions in [-1, 1], or with choices counted from 0.  [E, D]"""
 
     @abstractmethod
     def recv(self) -> Transition:

@@ -20,6 +20,7 @@ import numpy as np
 
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.envs.snapshot import Snapshots
+from minerva.envs.spaces import action_spec
 
 STEPS = 20
 """Steps before the snapshot; as many follow it, then a reset, and as many again."""
@@ -89,12 +90,9 @@ def _future(env: gym.Env[Any, Any]) -> list[bytes]:
 
 def _steps(env: gym.Env[Any, Any]) -> list[bytes]:
     """Take steps with actions that are always the same, through ends of episodes; return what is shown."""
-    space: Any = env.action_space
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    seen = []
-    for share in np.random.default_rng(0).random((STEPS, *space.shape)):
-        action = np.clip((1 - share) * low + share * high, low, high).astype(space.dtype)
-        obs, reward, terminated, truncated, _ = env.step(action)
+    spec, seen = action_spec(env.action_space), []
+    for row in spec.to_environment(spec.random(STEPS, np.random.default_rng(0))):
+        obs, reward, terminated, truncated, _ = env.step(spec.native(row))
         seen.append(np.asarray(obs).tobytes() + repr((reward, terminated, truncated)).encode())
         if terminated or truncated:
             seen.append(np.asarray(env.reset()[0]).tobytes())

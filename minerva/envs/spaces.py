@@ -1,4 +1,4 @@
-"""Check an environment's spaces and flatten its observations: a flat vector in, a bounded action vector out."""
+"""Check an environment's spaces and flatten its observations: a flat vector in, bounded numbers or choices out."""
 
 from typing import Any
 
@@ -26,10 +26,9 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
 
 def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
     """Return the specs of a prepared environment's observations, as float32, and actions."""
-    actions: Any = env.action_space
     layout = _layout(env.env.observation_space) if isinstance(env, FlattenObservation) else None
     observation = ObservationSpec((spaces.flatdim(env.observation_space),), layout=layout)
-    return observation, ActionSpec.continuous(actions.low, actions.high)
+    return observation, action_spec(env.action_space)
 
 
 def _layout(space: spaces.Space[Any]) -> Layout:
@@ -40,14 +39,40 @@ def _layout(space: spaces.Space[Any]) -> Layout:
     return list(space.shape) if isinstance(space, spaces.Box) else None
 
 
+def action_spec(space: spaces.Space[Any]) -> ActionSpec:
+    """Return the spec of a space of actions."""
+    match space:
+        case spaces.Discrete():
+            return ActionSpec.discrete(int(space.n), int(space.start), str(space.dtype))
+        case spaces.MultiDiscrete():
+            return ActionSpec.multi_discrete(space.nvec.tolist(), space.start.tolist(), str(space.dtype))
+        case spaces.MultiBinary():
+            return ActionSpec.multi_discrete([2] * space.shape[0], dtype=str(space.dtype))
+        case spaces.Box():
+            return ActionSpec.continuous(space.low, space.high)
+    raise TypeError(f"no spec for {space}")
+
+
 def _check_actions(space: spaces.Space[Any], name: str) -> None:
-    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, spaces.Discrete):
+        return
+    if not isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)):
         raise EnvError(
-            f"{name} has the action space {space}: Minerva controls continuous actions (a Box of floats) only. "
-            "Try Pendulum-v1 or HalfCheetah-v5."
+            f"{name} has the action space {space}: Minerva takes Box, Discrete, MultiDiscrete and MultiBinary. Give it "
+            "one of these with gymnasium.wrappers.TransformAction."
         )
     if len(space.shape) != 1 or space.shape[0] == 0:
         raise EnvError(f"{name} has actions of shape {space.shape}: they must be a vector. Flatten them in a wrapper.")
+    if isinstance(space, spaces.Box):
+        _check_box(space, name)
+
+
+def _check_box(space: spaces.Box, name: str) -> None:
+    if not np.issubdtype(space.dtype, np.floating):
+        raise EnvError(
+            f"{name} has the action space {space}: a Box of actions has to be of floats, and whole numbers a "
+            "MultiDiscrete. Give it one with gymnasium.wrappers.TransformAction."
+        )
     if not (np.all(np.abs(space.low) <= LARGEST) and np.all(np.abs(space.high) <= LARGEST)):
         raise EnvError(
             f"{name} has unbounded actions: give them finite bounds (float32 ends at {LARGEST:.2g}), for example with "

@@ -1,7 +1,7 @@
 """Categorical distributions: over discrete actions, and over the atoms of a distributional critic.
 
-Shapes: C choices; A atoms, evenly spaced; B rows; leading axes are free. Atoms z_k span [-range, range] with spacing
-Delta; a target outside that range is clipped to it.
+Shapes: C choices; D choices at once; A atoms, evenly spaced; B rows; leading axes are free. Atoms z_k span
+[-range, range] with spacing Delta; a target outside that range is clipped to it.
 """
 
 import math
@@ -48,6 +48,13 @@ def categorical_kl(logits: Tensor, old_logits: Tensor) -> Tensor:
     # LaTeX: D = \sum_c \exp(\log p'_c) (\log p'_c - \log p_c)
     kl = (torch.exp(old_log_probabilities) * (old_log_probabilities - log_probabilities)).sum(-1)
     return kl
+
+
+def joint(parts: Tensor) -> Tensor:
+    """Return log-probability, entropy or KL of D independent choices, from that of each.  [D, ...] -> [...]"""
+    # LaTeX: x = \sum_j x_j
+    total = parts.sum(0)
+    return total
 
 
 # --- values -----------------------------------------------------------------------------------------------------

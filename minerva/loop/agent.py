@@ -54,6 +54,8 @@ class Agent(ABC):
     """Methods that are mapped over the agents of a stack; `improved.m_step` is the method of an attribute."""
     COMPILED_METHODS: ClassVar[tuple[str, ...]]
     """Those of `VMAPPED_METHODS` that are compiled separately."""
+    ACTIONS: ClassVar[tuple[str, ...]] = ("continuous",)
+    """Kinds of actions that the agent has a policy for."""
     METRICS: ClassVar[Sequence[Metric]]
     """Declarations of the metrics that an update returns."""
     ACTING_STATE: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
@@ -91,7 +93,7 @@ class Agent(ABC):
         self.generator = generator(seed, "agent", self.device)
         self.optimizer = Optimizer.of(self.config)
         with seeded(seed, "networks"):
-            self._make(ObservationSpec.of(obs_dim).size, _action_size(act_dim), action_low, action_high)
+            self._make(ObservationSpec.of(obs_dim).size, self._usable(act_dim), action_low, action_high)
         self.state = self._initial_state()
 
     @classmethod
@@ -118,8 +120,19 @@ class Agent(ABC):
         return cls.CONFIG.from_dict({**cls.BY_HAND, **sizes, **hyperparameters})
 
     @abstractmethod
-    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
+    def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         """Make the networks and the parts of the update from the config."""
+
+    @classmethod
+    def _usable(cls, act_dim: int | ActionSpec) -> ActionSpec:
+        """Return the spec of the actions; raise ConfigError if the agent has no policy for their kind."""
+        action = ActionSpec.of(act_dim)
+        if action.kind not in cls.ACTIONS:
+            raise ConfigError(
+                f"The actions are {action.kind}, and {cls.__name__} takes {' or '.join(cls.ACTIONS)} ones: train with "
+                "PPO or V-MPO, which take all."
+            )
+        return action
 
     @abstractmethod
     def _initial_state(self) -> Tree:
@@ -285,17 +298,6 @@ class Agent(ABC):
 
     def _tensor(self, values: Array | Tensor) -> Tensor:
         return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)
-
-
-def _action_size(actions: int | ActionSpec) -> int:
-    """Return the number of action dimensions; raise ConfigError if the actions are not continuous."""
-    if not isinstance(actions, ActionSpec):
-        return actions
-    if actions.kind != "continuous":
-        raise ConfigError(
-            f"The actions are {actions.kind}: this agent's policy is a Gaussian and needs continuous ones."
-        )
-    return actions.size
 
 
 def _all_finite(state: Tree) -> bool:

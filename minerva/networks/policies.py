@@ -1,6 +1,7 @@
 """Policy networks: from an observation to the parameters of an action distribution, and for some also to a value."""
 
 import math
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 import torch
@@ -9,15 +10,19 @@ from torch import Tensor, nn
 from minerva.compute.functional import FunctionalModule
 from minerva.config import LayerSizes
 from minerva.data.normalizers import RunningNorm
-from minerva.distributions import Distribution, Gaussian, Params, SquashedGaussian
+from minerva.distributions import Distribution, Gaussian, Params, SquashedGaussian, distribution_of
 from minerva.errors import ConfigError
-from minerva.formulas.gaussian import gaussian_entropy, gaussian_log_prob, sampled_actions
+from minerva.formulas.gaussian import gaussian_log_prob, sampled_actions
 from minerva.networks.bounds import LOG_STD_MAX, LOG_STD_MIN, Bound, action_bounds
 from minerva.networks.encoders import MakeLayers, layer_norm_layers, orthogonal_linear, tanh_layers, tanh_mlp
 
 
 class ActorCritic(nn.Module):
-    """PPO's networks: an observation normaliser, a Gaussian policy and a value function without shared layers."""
+    """PPO's networks: an observation normaliser, a policy and a value function without shared layers.
+
+    The policy is a Gaussian of `act_dim` dimensions, and a categorical distribution for each of several choices, the
+    n-th one of `counts[n]`; one of the two may be missing.
+    """
 
     def __init__(
         self,
@@ -26,6 +31,7 @@ class ActorCritic(nn.Module):
         policy_layer_sizes: LayerSizes,
         value_layer_sizes: LayerSizes,
         initial_log_std: float = 0.0,
+        counts: Sequence[int] = (),
     ) -> None:
         super().__init__()
         for name, sizes in (
@@ -35,26 +41,38 @@ class ActorCritic(nn.Module):
             if not sizes:
                 raise ConfigError(f"{name} is empty: it must list at least one layer width, for example (64, 64).")
         self.obs_normalizer = RunningNorm(obs_dim)
-        self.actor_mean = tanh_mlp(obs_dim, policy_layer_sizes, act_dim, out_gain=0.01)
-        self.actor_logstd = nn.Parameter(torch.full((act_dim,), float(initial_log_std)))
+        self.act_dim, self.counts = act_dim, tuple(counts)
+        if act_dim:
+            self.actor_mean = tanh_mlp(obs_dim, policy_layer_sizes, act_dim, out_gain=0.01)
+            self.actor_logstd = nn.Parameter(torch.full((act_dim,), float(initial_log_std)))
+        if counts:
+            self.actor_logits = tanh_mlp(obs_dim, policy_layer_sizes, sum(counts), out_gain=0.01)
         self.critic = tanh_mlp(obs_dim, value_layer_sizes, 1, out_gain=1.0)
 
     @property
-    def distribution(self) -> Gaussian:
-        """The action distribution that the network parameterises; its samples are clipped to [-1, 1]."""
-        ones = torch.ones_like(self.actor_logstd.detach())
-        return Gaussian(-ones, ones)
+    def distribution(self) -> Distribution:
+        """The action distribution that the network parameterises; a Gaussian's samples are clipped to [-1, 1]."""
+        ones = next(self.critic.parameters()).new_ones(self.act_dim)
+        return distribution_of(Gaussian(-ones, ones), self.counts)
 
-    def forward_policy(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log standard deviation of the raw action.  [..., O] -> [..., D] twice"""
-        mean = self.actor_mean(self.obs_normalizer(x))
-        return mean, self.actor_logstd.expand_as(mean)
+    def forward_policy(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return mean and log standard deviation of the raw action, and logits.  [..., O] -> [..., D] twice, [..., C]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return mean, log standard deviation and value.  [..., O] -> [..., D], [..., D], [...]"""
+        The first two are missing without a Gaussian, the last without choices.
+        """
+        return self._heads(self.obs_normalizer(x))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return the distribution's parameters as `forward_policy` does, and the value.  [..., O] -> ..., [...]"""
         normalized = self.obs_normalizer(x)
-        mean = self.actor_mean(normalized)
-        return mean, self.actor_logstd.expand_as(mean), self.critic(normalized).squeeze(-1)
+        return *self._heads(normalized), self.critic(normalized).squeeze(-1)
+
+    def _heads(self, normalized: Tensor) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = ()
+        if self.act_dim:
+            mean = self.actor_mean(normalized)
+            outputs = (mean, self.actor_logstd.expand_as(mean))
+        return (*outputs, self.actor_logits(normalized)) if self.counts else outputs
 
     def get_value(self, x: Tensor) -> Tensor:
         """Return the value of each observation.  [..., O] -> [...]"""
@@ -62,16 +80,18 @@ class ActorCritic(nn.Module):
         return value
 
     def get_deterministic_action(self, x: Tensor) -> Tensor:
-        """Return the mean of the raw action.  [..., O] -> [..., D]"""
-        mean: Tensor = self.actor_mean(self.obs_normalizer(x))
-        return mean
+        """Return the mean of the raw action, or the most probable choices.  [..., O] -> [..., D]"""
+        return self.distribution.mode(self.distribution.params(*self.forward_policy(x)))
 
     def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return (action, log-probability, entropy, value); the raw action is sampled unless one is given."""
-        mean, log_std, value = self(x)
+        *outputs, value = self(x)
+        distribution = self.distribution
+        params = distribution.params(*outputs)
         if action is None:
-            action = sampled_actions(mean, log_std, torch.randn_like(mean))
-        return action, gaussian_log_prob(mean, log_std, action), gaussian_entropy(log_std), value
+            noise = distribution.draw_noise(x.shape[:-1], torch.default_generator, value.dtype)
+            action = distribution.sample(params, noise.to(value.device))
+        return action, distribution.log_prob(params, action), distribution.entropy(params), value
 
 
 class DiagonalGaussianPolicy(nn.Module):
@@ -166,7 +186,8 @@ class SquashedGaussianPolicy(nn.Module):
     The *raw* action is the Gaussian sample; the *executed* action is what the environment receives: the sample
     squashed or clipped. With `shared_encoder`, policy and value share one encoder of `policy_layer_sizes`.
     `initial_log_std` is the log standard deviation before training, in every state; None leaves it to the layers'
-    initialisation.
+    initialisation. With `counts` the policy also has a categorical distribution for each of several choices, the n-th
+    one of `counts[n]`, which are executed as they are; then `act_dim` may be 0.
     """
 
     action_low: Tensor
@@ -187,10 +208,12 @@ class SquashedGaussianPolicy(nn.Module):
         squash: bool = True,
         normalize_observations: bool = False,
         initial_log_std: float | None = None,
+        counts: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.shared_encoder = shared_encoder
         self.squash = squash
+        self.act_dim, self.counts = act_dim, tuple(counts)
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low, persistent=False)
         self.register_buffer("action_high", high, persistent=False)
@@ -200,30 +223,44 @@ class SquashedGaussianPolicy(nn.Module):
         self.value_encoder = None if shared_encoder else encoder(obs_dim, tuple(value_layer_sizes))
         features = policy_layer_sizes[-1]
         value_features = features if shared_encoder else value_layer_sizes[-1]
-        if ppo_like_backbone:
-            self.policy_mean = orthogonal_linear(features, act_dim, gain=0.01)
-            self.policy_logstd = nn.Parameter(torch.full((1, act_dim), float(initial_log_std or 0.0)))
-            self.value_head = orthogonal_linear(value_features, 1, gain=1.0)
-        else:
-            self.policy_mean = nn.Linear(features, act_dim)
-            self.policy_logstd = nn.Linear(features, act_dim)
-            self.value_head = nn.Linear(value_features, 1)
-            if initial_log_std is not None:
-                nn.init.zeros_(self.policy_logstd.weight)
-                nn.init.constant_(self.policy_logstd.bias, initial_log_std)
+        self._make_policy_head(features, act_dim, ppo_like_backbone, initial_log_std)
+        self.value_head = (
+            orthogonal_linear(value_features, 1, 1.0) if ppo_like_backbone else nn.Linear(value_features, 1)
+        )
+
+    def _make_policy_head(
+        self, features: int, act_dim: int, ppo_like_backbone: bool, initial_log_std: float | None
+    ) -> None:
+        def head(size: int) -> nn.Linear:
+            return orthogonal_linear(features, size, gain=0.01) if ppo_like_backbone else nn.Linear(features, size)
+
+        if act_dim:
+            self.policy_mean = head(act_dim)
+            if ppo_like_backbone:
+                self.policy_logstd = nn.Parameter(torch.full((1, act_dim), float(initial_log_std or 0.0)))
+            else:
+                self.policy_logstd = nn.Linear(features, act_dim)
+                if initial_log_std is not None:
+                    nn.init.zeros_(self.policy_logstd.weight)
+                    nn.init.constant_(self.policy_logstd.bias, initial_log_std)
+        if self.counts:
+            self.policy_logits = head(sum(self.counts))
 
     @property
-    def distribution(self) -> Gaussian:
+    def distribution(self) -> Distribution:
         """The action distribution that the network parameterises."""
         kind = SquashedGaussian if self.squash else Gaussian
-        return kind(self.action_low, self.action_high)
+        return distribution_of(kind(self.action_low, self.action_high), self.counts)
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log standard deviation of the raw action.  [..., O] -> [..., D] each"""
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """Return mean and log standard deviation of the raw action, and logits.  [..., O] -> [..., D] twice, [..., C]
+
+        The first two are missing without a Gaussian, the last without choices.
+        """
         return self._heads(self.policy_encoder(self.obs_normalizer(obs)))
 
-    def forward_all(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return mean, log standard deviation and value.  [..., O] -> [..., D], [..., D], [..., 1]"""
+    def forward_all(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """Return the distribution's parameters as `forward` does, and the value.  [..., O] -> ..., [..., 1]"""
         normalized = self.obs_normalizer(obs)
         features = self.policy_encoder(normalized)
         value_features = features if self.value_encoder is None else self.value_encoder(normalized)
@@ -267,13 +304,16 @@ class SquashedGaussianPolicy(nn.Module):
             return [self.policy_logstd]
         return list(self.policy_logstd.parameters())
 
-    def _heads(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        mean: Tensor = self.policy_mean(features)
-        if isinstance(self.policy_logstd, nn.Linear):
-            log_std = self.policy_logstd(features)
-        else:
-            log_std = self.policy_logstd.reshape(-1).expand_as(mean)
-        return mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX)
+    def _heads(self, features: Tensor) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = ()
+        if self.act_dim:
+            mean: Tensor = self.policy_mean(features)
+            if isinstance(self.policy_logstd, nn.Linear):
+                log_std = self.policy_logstd(features)
+            else:
+                log_std = self.policy_logstd.reshape(-1).expand_as(mean)
+            outputs = (mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        return (*outputs, self.policy_logits(features)) if self.counts else outputs
 
 
 def _finite_or_zero(outputs: Tensor) -> Tensor:

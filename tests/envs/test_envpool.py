@@ -256,6 +256,9 @@ def test_gymnasiums_simulator_follows_from_the_same_state(env_id: str) -> None:
     [
         ("Pendulum-v1", lambda obs: [angle(obs[0], obs[1]), obs[2]]),
         ("MountainCarContinuous-v0", lambda obs: obs),
+        ("MountainCar-v0", lambda obs: obs),
+        ("CartPole-v1", lambda obs: obs),
+        ("Acrobot-v1", lambda obs: [angle(obs[0], obs[1]), angle(obs[2], obs[3]), *obs[4:]]),
     ],
 )
 def test_classic_control_follows_from_the_same_state(env_id: str, state: Callable[[Array], Any]) -> None:

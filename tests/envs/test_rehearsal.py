@@ -120,7 +120,7 @@ def test_state_that_no_snapshot_holds_is_found_by_name(env: Callable[[], Any]) -
     assert said in reason(env)
 
 
-@pytest.mark.parametrize("env", [Walk, Global, "Pendulum-v1", "Hopper-v5", "dm_control/reacher/easy"])
+@pytest.mark.parametrize("env", [Walk, Global, "Pendulum-v1", "CartPole-v1", "Hopper-v5", "dm_control/reacher/easy"])
 def test_what_a_snapshot_holds_passes(env: Any) -> None:
     assert reason(env, 1) == ""
 

@@ -1,5 +1,6 @@
 """Which spaces are accepted, and how observations become one vector."""
 
+import json
 from collections import OrderedDict
 from typing import Any
 
@@ -7,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from probe_envs import Shaped
+from probe_envs import Env, Shaped, StepResult, vector_space
 
 from minerva.envs.engine import Engine
-from minerva.envs.engines.registry import make_engine
+from minerva.envs.engines.registry import EngineName, make_engine
+from minerva.envs.spaces import action_spec
 from minerva.errors import EnvError
+from minerva.spec import ActionSpec
 
 
 def box(*shape: int, dtype: Any = np.float32) -> spaces.Box:
@@ -20,6 +23,24 @@ def box(*shape: int, dtype: Any = np.float32) -> spaces.Box:
 
 def bounded(low: list[float], high: list[float]) -> spaces.Box:
     return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+
+
+class Heard(Env):
+    """Observes the action it was given, as numbers, and how many axes it had; refuses one that is not in its space."""
+
+    def __init__(self, action_space: spaces.Space[Any]) -> None:
+        self.action_space = action_space
+        self.size = len(np.ravel(action_space.sample()))
+        self.observation_space = vector_space(self.size + 1)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(self.size + 1), {}
+
+    def step(self, action: Any) -> StepResult:
+        if action not in self.action_space:
+            raise ValueError(f"{action!r} is not in {self.action_space}")
+        return np.append(np.ravel(action), np.ndim(action)), 0.0, False, False, {}
 
 
 def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
@@ -34,11 +55,12 @@ def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
 @pytest.mark.parametrize(
     ("space", "reason"),
     [
-        (spaces.Discrete(2), r"Discrete\(2\).*continuous actions"),
-        (spaces.MultiDiscrete([2, 3]), "MultiDiscrete.*continuous actions"),
-        (spaces.MultiBinary(3), "MultiBinary.*continuous actions"),
-        (spaces.Dict(a=box(1)), "Dict.*continuous actions"),
-        (spaces.Box(0, 9, (2,), np.int64), "int64.*continuous actions"),
+        (spaces.Text(3), "Text.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
+        (spaces.Sequence(box(1)), "Sequence.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
+        (spaces.Dict(a=box(1)), "Dict.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
+        (spaces.Box(0, 9, (2,), np.int64), "int64.*has to be of floats.*MultiDiscrete.*TransformAction"),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), r"shape \(2, 2\).*vector"),
+        (spaces.MultiBinary((2, 2)), r"shape \(2, 2\).*vector"),
         (spaces.Box(-np.inf, np.inf, (2,)), "unbounded.*RescaleAction"),
         (bounded([-1, -np.inf], [1, 1]), "unbounded"),
         (bounded([-1, -1], [1, np.inf]), "unbounded"),
@@ -50,14 +72,71 @@ def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
         (bounded([-1, 1], [1, 1]), "lower bound is not below"),
     ],
 )
-def test_actions_that_are_no_bounded_vector_are_refused(space: spaces.Space[Any], reason: str) -> None:
+def test_actions_that_are_no_bounded_vector_and_no_choices_are_refused(space: spaces.Space[Any], reason: str) -> None:
     with pytest.raises(EnvError, match=f"^mine .*{reason}"):
         make_engine(_named("mine", Shaped(action_space=space)), 1)
 
 
-def test_the_classic_discrete_task_is_refused_before_training() -> None:
-    with pytest.raises(EnvError, match=r"CartPole-v1 has the action space Discrete\(2\).*Pendulum-v1"):
-        make_engine("CartPole-v1", 1)
+CHOICES = [
+    (spaces.Discrete(3), [[2], [0]], [np.int64(2), np.int64(0)]),
+    (spaces.Discrete(4, start=-1), [[0], [3]], [np.int64(-1), np.int64(2)]),
+    (
+        spaces.MultiDiscrete([3, 2], start=[5, -1], dtype=np.int32),
+        [[2, 0], [0, 1]],
+        [np.array([7, -1], np.int32), np.array([5, 0], np.int32)],
+    ),
+    (spaces.MultiBinary(3), [[0, 1, 1], [1, 0, 0]], [np.array([0, 1, 1], np.int8), np.array([1, 0, 0], np.int8)]),
+]
+
+
+@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+@pytest.mark.parametrize(("space", "choices", "native"), CHOICES, ids=lambda value: str(value) if value else "")
+def test_an_environment_hears_choices_in_its_own_numbers_and_type(
+    space: spaces.Space[Any], choices: list[list[int]], native: list[Any], engine: EngineName
+) -> None:
+    """The listener shows what it heard, and refuses what is not in its space, so that a process can be asked too."""
+    envs = make_engine(lambda: Heard(space), 2, engine)
+    envs.reset([0, 1])
+    shown = envs.step(torch.tensor(choices)).next_obs
+    np.testing.assert_array_equal(shown, np.stack([np.append(np.ravel(one), np.ndim(one)) for one in native]))
+    envs.close()
+
+
+@pytest.mark.parametrize(("space", "choices", "native"), CHOICES, ids=lambda value: str(value) if value else "")
+def test_a_spec_survives_a_checkpoint_and_its_random_actions_fill_the_space(
+    space: spaces.Space[Any], choices: list[list[int]], native: list[Any]
+) -> None:
+    spec = action_spec(space)
+    assert ActionSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    lowest, highest = spec.range
+    drawn = spec.to_environment(spec.random(500, np.random.default_rng(0)))
+    assert all(spec.native(row) in space for row in drawn)
+    np.testing.assert_array_equal(drawn.min(0), lowest)
+    np.testing.assert_array_equal(drawn.max(0), highest)
+    one = spec.native(spec.to_environment(np.array(choices[0])))
+    assert (type(one), one.dtype) == (type(native[0]), native[0].dtype)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"counts": []},
+        {"counts": [2, 2]},
+        {"counts": [0]},
+        {"counts": [2.0]},
+        {"starts": []},
+        {"starts": [0.5]},
+        {"starts": [10**30]},
+        {"dtype": "float32"},
+        {"dtype": "object"},
+        {"low": [-1.0], "high": [1.0]},
+        {"kind": "continuous"},
+    ],
+    ids=str,
+)
+def test_a_description_that_contradicts_itself_is_no_spec(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"action|choices"):
+        ActionSpec.from_dict({**ActionSpec.discrete(3).to_dict(), **changed})
 
 
 # --- observations -----------------------------------------------------------------------------------------------

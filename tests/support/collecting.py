@@ -29,7 +29,7 @@ def collect(envs: Engine, stack: Stack, rollouts: Sequence[Rollout]) -> list[Epi
 
 def drawn(source: np.random.Generator, envs: Engine) -> Tensor:
     """Uniform actions for every environment."""
-    return torch.from_numpy(source.uniform(-1, 1, (envs.num_envs, envs.action.size)))
+    return torch.from_numpy(envs.action.random(envs.num_envs, source))
 
 
 def rows_of(replay: Replay) -> Tensor:

@@ -43,10 +43,12 @@ def rollout(obs_dim: int, act_dim: int) -> dict[str, torch.Tensor]:
     }
 
 
-def reported(algo: str, **settings: Any) -> dict[str, float]:
+def reported(algo: str, env: str = "Pendulum-v1", **settings: Any) -> dict[str, float]:
     """The metrics of one small update."""
-    trainer = trainer_class(algo)("Pendulum-v1", num_envs=ENVS, engine="gymnasium", **{**SMALL[algo], **settings})
-    agent, rows = trainer.agent, rollout(3, 1)
+    trainer = trainer_class(algo)(env, num_envs=ENVS, engine="gymnasium", **{**SMALL[algo], **settings})
+    agent, rows = trainer.agent, rollout(trainer.envs.observation.size, 1)
+    if trainer.envs.action.counts:
+        rows["actions_raw"] = (rows["actions_raw"] > 0).long()
     if isinstance(agent, OffPolicyAgent):
         flat = {name: values.flatten(0, 1) for name, values in rows.items()}
         batch = {name: flat[name] for name in ("obs", "next_obs", "rewards")}
@@ -56,12 +58,19 @@ def reported(algo: str, **settings: Any) -> dict[str, float]:
     return stack.metrics()[0]
 
 
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("algo", ["mpo", "sac"])
 def test_an_update_reports_what_is_declared(algo: str) -> None:
     everything = {metric.name for metric in metrics_of(algo)}
     assert reported(algo, **EVERY_OPTION.get(algo, {})).keys() == everything
     always = {metric.name for metric in metrics_of(algo) if not metric.optional}
     assert reported(algo, **NO_OPTION.get(algo, {})).keys() == always
+
+
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_updates_on_continuous_and_discrete_actions_together_report_what_is_declared(algo: str) -> None:
+    continuous, discrete = reported(algo).keys(), reported(algo, "CartPole-v1").keys()
+    assert continuous | discrete == {metric.name for metric in metrics_of(algo)}
+    assert continuous & discrete == {metric.name for metric in metrics_of(algo) if not metric.optional}
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

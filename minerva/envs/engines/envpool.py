@@ -26,7 +26,7 @@ from minerva.spec import Array
 GYMNASIUM_TASKS = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5"),
     *("InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
-    *("Pendulum-v1", "MountainCarContinuous-v0"),
+    *("Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1", "Acrobot-v1", "MountainCar-v0"),
 )
 """gymnasium's tasks that EnvPool has unchanged; its v4 tasks, for example, observe forces that gymnasium's do not."""
 
@@ -109,11 +109,13 @@ class EnvPoolEngine(HostEngine):
         arrays, actions = spec.state_array_spec, spec.action_array_spec["action"]
         sizes = {name: int(np.prod(array.shape)) for name, array in arrays.items()}
         low, high = np.float64(actions.minimum), np.float64(actions.maximum)
-        same_bounds = np.allclose(low, self.action.bounds[0]) and np.allclose(high, self.action.bounds[1])
-        if not same_bounds or any(sizes.get(name) != size for name, size in self._entries):
+        lowest, highest = self.action.range
+        if not (np.allclose(low, lowest) and np.allclose(high, highest)) or any(
+            sizes.get(name) != size for name, size in self._entries
+        ):
             raise EnvError(f"EnvPool's {self._task} has other observations or actions: use the engine gymnasium.")
         self._index = {name: i for i, name in enumerate(arrays)}
-        self._action_dtype = actions.dtype
+        self._action_dtype, self._action_shape = actions.dtype, () if self.action.kind == "discrete" else (-1,)
         self._limit: int = spec.config.max_episode_steps
 
     def reset_arrays(self, mask: Array, seeds: Sequence[int] | None = None) -> Array:
@@ -132,7 +134,8 @@ class EnvPoolEngine(HostEngine):
     def send_arrays(self, actions: Array) -> None:
         """Start a step; the environments step while the caller does other work."""
         # private, because the overhead of the public `send` and `recv` is about a step of HalfCheetah
-        self._pool._send([self._ids, self._ids, actions.astype(self._action_dtype)])
+        shaped = actions.astype(self._action_dtype).reshape(self.num_envs, *self._action_shape)
+        self._pool._send([self._ids, self._ids, shaped])
 
     def recv_arrays(self) -> Arrays:
         """Wait for the step and return its arrays. Rows come back in the order in which they were sent."""

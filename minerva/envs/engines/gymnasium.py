@@ -71,8 +71,11 @@ class GymnasiumEngine(HostEngine):
         return obs
 
     def send_arrays(self, actions: Array) -> None:
-        """Keep the actions for `recv_arrays`."""
-        self._actions = actions.astype(self._action_dtype)
+        """Keep the actions for `recv_arrays`, as the environments take them."""
+        if self.action.kind == "continuous":
+            self._actions: Any = actions.astype(self._action_dtype)
+        else:
+            self._actions = [self.action.native(row) for row in actions]
 
     def recv_arrays(self) -> Arrays:
         """Step the environments, one after another, and return the arrays."""

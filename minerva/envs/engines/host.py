@@ -47,7 +47,7 @@ class HostEngine(Engine):
 
     @abstractmethod
     def send_arrays(self, actions: Array) -> None:
-        """Start a step with float64 actions in the environment's units, within its bounds."""
+        """Start a step with actions in the environment's units: float64 within its bounds, or choices.  [E, D]"""
 
     @abstractmethod
     def recv_arrays(self) -> Arrays:
@@ -77,7 +77,7 @@ class HostEngine(Engine):
         return self.obs
 
     def send(self, actions: Tensor) -> None:
-        """Start a step with actions in [-1, 1]; an engine with threads or processes steps until `recv`.  [E, D]"""
+        """Start a step with actions in [-1, 1], or choices; threads or processes then step until `recv`.  [E, D]"""
         self._check_order(sending=True, under_way=self._stepping)
         self.send_arrays(self.action.to_environment(actions.numpy()))
         self._stepping = True

@@ -141,7 +141,7 @@ def _default_file(run: Path, which: str, form: str) -> Path:
 
 
 def _check_same_spaces(stage: DrawnEnv, policy: Policy, run: str | Path) -> None:
-    if (stage.observation, stage.action.size) != (policy.observation, policy.action.size):
+    if stage.observation != policy.observation or not policy.action.fits(stage.action):
         raise CheckpointError(
             f"{run} was trained on {policy.about['env']}, and {stage.name} has other observations or actions: give an "
             "environment like the one it was trained on."

@@ -28,9 +28,9 @@ def make_worker(algo: str, config: Config, env: EnvLike, num_envs: int, engine: 
     """Return a worker with its own environments and agent; every request replaces the agent's weights."""
     torch.set_num_threads(1)
     probe = make_engine(env, 1, engine)
-    dimensions = probe.observation.size, probe.action.size
+    specs = probe.observation, probe.action
     probe.close()
-    agent = agent_class(algo).from_config(*dimensions, config, seed=0, device="cpu")
+    agent = agent_class(algo).from_config(*specs, config, seed=0, device="cpu")
     return ActorWorker(agent, env, num_envs, engine, CALLS)
 
 

@@ -63,7 +63,8 @@ def _front_matter(about: dict[str, Any], score: Score) -> dict[str, Any]:
     ]
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
     result = {"task": task, "dataset": {"type": about["env"], "name": about["env"]}, "metrics": metrics}
-    tags = ["reinforcement-learning", "continuous-control", about["algo"], about["env"], "onnx", "minerva"]
+    kind = "continuous-control" if about["action"]["kind"] == "continuous" else "discrete-actions"
+    tags = ["reinforcement-learning", kind, about["algo"], about["env"], "onnx", "minerva"]
     return {
         "library_name": "minerva",
         "pipeline_tag": "reinforcement-learning",
@@ -87,12 +88,19 @@ def _what(about: dict[str, Any], checkpoint: str) -> str:
     algorithm = ALGORITHMS[about["algo"]]
     return (
         f"# {algorithm.title} on {_text(about['env'])}\n\n"
-        f"A continuous-control policy trained with Minerva {__version__}: {algorithm.title} ({algorithm.long_title}), "
+        f"A policy trained with Minerva {__version__}: {algorithm.title} ({algorithm.long_title}), "
         f"seed {about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} "
-        f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to "
-        f"{len(about['action']['low'])} of action; the normaliser and the scaling to the bounds are inside."
+        f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to {_actions(about)}"
         f"{_task(about)}"
     )
+
+
+def _actions(about: dict[str, Any]) -> str:
+    """Return what the policy's actions are, and what is inside of it."""
+    low, counts = about["action"]["low"], about["action"]["counts"]
+    if not counts:
+        return f"{len(low)} of action; the normaliser and the scaling to the bounds are inside."
+    return f"{' and '.join(f'one of {count} actions' for count in counts)}; the normaliser is inside."
 
 
 def _task(about: dict[str, Any]) -> str:
@@ -121,13 +129,24 @@ def _result(about: dict[str, Any], score: Score) -> str:
 def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
     return (
         "## Use it\n\n"
-        "Without torch, with `policy.onnx` (input `observations` [B, O], output `actions` [B, D]); `run_policy.py` "
-        f"plays an episode:\n\n```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
-        f"On {OBSERVATIONS:,} observations its actions differ from the original policy's by at most "
-        f"{difference:.1e} of their range. With Minerva:\n\n"
+        f"Without torch, with `policy.onnx` (input `observations` [B, O], output `actions` {_shape(about)}); "
+        "`run_policy.py` plays an episode:\n\n"
+        f"```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
+        f"On {OBSERVATIONS:,} observations its actions differ from the original policy's "
+        f"{_difference(about, difference)}. With Minerva:\n\n"
         "```python\nimport minerva\n\n"
         f'policy = minerva.load_policy("{checkpoint}")\naction = policy.act(observation)\n```'
     )
+
+
+def _shape(about: dict[str, Any]) -> str:
+    return "[B]" if about["action"]["kind"] == "discrete" else "[B, D]"
+
+
+def _difference(about: dict[str, Any], difference: float) -> str:
+    if about["action"]["kind"] == "continuous":
+        return f"by at most {difference:.1e} of their range"
+    return f"in {difference:.1%} of them"
 
 
 def _packages(about: dict[str, Any]) -> list[str]:

@@ -21,15 +21,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 OBSERVATIONS = 1_000
 TOLERANCE = 1e-5
 """Largest difference between the graph's actions and the policy's, as a share of the actions' range."""
+CHOICE_TOLERANCE = 0.002
+"""Largest share of observations with another choice: rounding decides between two that are equally likely."""
 OBSERVATION_STDS = (0.1, 1.0, 3.0, 30.0)
 """Standard deviations of the compared observations: near the mean, usual, rare, and beyond any real environment's."""
 
 
 class PolicyGraph(nn.Module):
-    """`Policy.act` on tensors: normaliser, deterministic policy, scaling to the environment's bounds."""
+    """`Policy.act` on tensors: normaliser, deterministic policy, conversion to the environment's units."""
 
     low: Tensor
     high: Tensor
+    starts: Tensor
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -37,33 +40,44 @@ class PolicyGraph(nn.Module):
         for name, part in vars(policy.agent).items():  # the exporter finds parameters in submodules only
             if isinstance(part, nn.Module):
                 self.add_module(f"agent_{name}", part)
+        self.kind = policy.action.kind
         self.register_buffer("low", torch.from_numpy(policy.action.bounds[0]))
         self.register_buffer("high", torch.from_numpy(policy.action.bounds[1]))
+        self.register_buffer("starts", torch.tensor(policy.action.starts, dtype=torch.int64))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return actions in the environment's units.  [B, O] -> [B, D]"""
+        """Return actions in the environment's units: float32 [B, D], or int64, [B] if they are one choice each."""
         actions = self.agent.policy_action(observations)
+        if self.kind == "discrete":
+            return (actions + self.starts).squeeze(-1)
+        if self.kind == "multi_discrete":
+            return actions + self.starts
         scaled = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
         return torch.clamp(scaled, self.low, self.high).float()
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A serialised graph, and the largest difference of its actions from the policy's, as a share of their range."""
+    """A serialised graph, and the largest difference of its actions from the policy's, as a share of their range.
+
+    For choices, the difference is the share of observations with another choice.
+    """
 
     content: bytes
     difference: float
 
 
 def exported(policy: Policy) -> Exported:
-    """Export the policy as ONNX. Raise TrainingError if the graph's actions differ by more than `TOLERANCE`."""
+    """Export the policy as ONNX. Raise TrainingError if the graph's actions differ by more than the tolerance."""
     _require_libraries()
     content = _as_onnx(policy)
     difference = largest_difference(content, policy, compared_observations(policy))
-    if not difference <= TOLERANCE:
+    continuous = policy.action.kind == "continuous"
+    allowed, share = (TOLERANCE, "the actions' range") if continuous else (CHOICE_TOLERANCE, "the observations")
+    if not difference <= allowed:
         raise TrainingError(
-            f"The exported graph acts differently from the policy: by {difference:.2g} of the actions' range, where "
-            f"{TOLERANCE:g} is allowed. Nothing was written; please report the versions of torch and onnxruntime."
+            f"The exported graph acts differently from the policy: by {difference:.2g} of {share}, where "
+            f"{allowed:g} is allowed. Nothing was written; please report the versions of torch and onnxruntime."
         )
     return Exported(content, difference)
 
@@ -80,7 +94,7 @@ def compared_observations(policy: Policy, count: int = OBSERVATIONS, seed: int =
 
 
 def largest_difference(content: bytes, policy: Policy, observations: Array) -> float:
-    """Return the largest difference of the graph's actions from the policy's, batched and single, per range."""
+    """Return the difference of the graph's actions from the policy's, batched and single, as `Exported` holds it."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -93,6 +107,8 @@ def largest_difference(content: bytes, policy: Policy, observations: Array) -> f
     few = len(observations) // 10
     alone = np.concatenate([acted(row[None]) for row in observations[:few]])
     off = np.concatenate([acted(observations) - wanted, alone - wanted[:few]])
+    if policy.action.kind != "continuous":
+        return float(np.mean(off.reshape(len(off), -1).any(1)))
     return float(np.max(np.abs(off) / np.subtract(*policy.action.bounds[::-1])))
 
 
@@ -101,7 +117,8 @@ def description(policy: Policy) -> dict[str, str]:
     about = policy.about
     facts = {name: about[name] for name in ("algo", "env", "seed", "step", "return")}
     facts |= {"obs_dim": policy.observation.size, "act_dim": policy.action.size}
-    bounds = {"action_low": list(policy.action.low), "action_high": list(policy.action.high)}
+    lowest, highest = policy.action.range
+    bounds = {"action_low": lowest.tolist(), "action_high": highest.tolist()}
     made = {"gymnasium_id": gymnasium_id(about["env"]), "minerva": __version__}
     made["env_kwargs"] = json.dumps(about.get("env_kwargs") or {})
     if "env_made_by" in about:  # gymnasium refuses this with the reason in its message

@@ -11,7 +11,7 @@ about = session.get_modelmeta().custom_metadata_map
 
 
 def act(observations: np.ndarray) -> np.ndarray:
-    """Return the environment's actions for raw observations of the environment.  [B, O] -> [B, D]"""
+    """Return the environment's actions for raw observations of the environment.  [B, O] -> [B, D], one choice: [B]"""
     return session.run(["actions"], {"observations": np.asarray(observations, np.float32)})[0]
 
 

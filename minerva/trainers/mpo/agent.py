@@ -19,6 +19,7 @@ from minerva.networks.critics import Critic, Critics
 from minerva.networks.encoders import LayerNormMLP, SmallInitLinear, layer_norm_layers, residual_layers
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
 from minerva.presets import preset_for
+from minerva.spec import ActionSpec
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.evaluate import PolicyEvaluation, make_head
 from minerva.trainers.mpo.improve import DualParameters, PolicyImprovement
@@ -61,8 +62,8 @@ class MPOAgent(OffPolicyAgent):
 
     config: MPOConfig
 
-    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
-        config = self.config
+    def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
+        config, act_dim = self.config, action.size
         head = make_head(config, self.device)
         residual = config.encoder == "residual"
         layers = residual_layers if residual else layer_norm_layers

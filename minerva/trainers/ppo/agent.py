@@ -1,7 +1,7 @@
 """PPO's agent: acting, and the update as policy evaluation followed by policy improvement."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -9,12 +9,13 @@ from torch import Tensor
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.normalizers import refreshed
-from minerva.distributions import Gaussian
+from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.bounds import Bound, action_bounds
 from minerva.networks.policies import ActorCritic, FunctionalPolicy
 from minerva.presets import preset_for
+from minerva.spec import ActionKind, ActionSpec
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.evaluate import PolicyEvaluation
 from minerva.trainers.ppo.improve import PolicyImprovement
@@ -23,6 +24,8 @@ from minerva.trainers.ppo.metrics import METRICS
 
 class PPOAgent(Agent):
     """PPO: acts, and learns from rollouts of raw actions; the environment receives them clipped to the bounds.
+
+    Discrete actions are choices counted from 0, one in each of the D columns, and executed as they are.
 
     ```
     state
@@ -35,32 +38,34 @@ class PPOAgent(Agent):
 
     CONFIG = PPOConfig
     BY_HAND = preset_for("ppo", "", "source").values
+    ACTIONS = get_args(ActionKind)
     METRICS = METRICS
     VMAPPED_METHODS = ("acted", "evaluated", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")
 
     config: PPOConfig
 
-    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
-        config = self.config
-        sizes = (config.policy_layer_sizes, config.critic_layer_sizes)
-        self.network = ActorCritic(obs_dim, act_dim, *sizes, config.initial_log_std).to(self.device)
+    def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
+        config, act_dim = self.config, len(action.low)
+        options = (config.policy_layer_sizes, config.critic_layer_sizes, config.initial_log_std, action.counts)
+        self.network = ActorCritic(obs_dim, act_dim, *options).to(self.device)
         bounds = (bound.to(self.device) for bound in action_bounds(action_low, action_high, act_dim))
-        self.policy_function = FunctionalPolicy(self.network, Gaussian(*bounds), policy="forward_policy")
+        distribution = distribution_of(Gaussian(*bounds), action.counts)
+        self.policy_function = FunctionalPolicy(self.network, distribution, policy="forward_policy")
         self.evaluated = PolicyEvaluation(self.policy_function, config)
         self.improved = PolicyImprovement(self.policy_function, config, self.optimizer, self.ranks)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """Return sampled `actions_raw` and the clipped `actions_executed`.  [..., O], [..., D] -> [..., D] each"""
+        """Return sampled `actions_raw` and the clipped `actions_executed`.  [..., O], noise -> [..., D] each"""
         params = self.policy_function.params(state["parameters"], obs, state["normalizer"])
         actions = self.distribution.sample(params, noise)
         return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
-        """Return one raw action for each observation; it may lie outside the bounds.  [E, O] -> [E, D]"""
+        """Return one raw action for each observation; numbers may lie outside the bounds.  [E, O] -> [E, D]"""
         return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
@@ -69,7 +74,7 @@ class PPOAgent(Agent):
 
     @torch.no_grad()
     def act(self, obs: Array | Tensor, deterministic: bool = False) -> Tensor:
-        """Return executed actions: sampled, or the policy's mean.  [..., O] -> [..., D]"""
+        """Return executed actions: sampled, or the policy's mean or likeliest choices.  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
         return self.execute(self.network.get_deterministic_action(self._tensor(obs)))

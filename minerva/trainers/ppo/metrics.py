@@ -34,7 +34,7 @@ METRICS = (
         chart="explained variance",
         panels=(EXPLAINED_VARIANCE,),
     ),
-    Metric("losses/entropy", "Entropy of the Gaussian policy.", label="entropy", chart="entropy", panels=(ENTROPY,)),
+    Metric("losses/entropy", "Entropy of the policy.", label="entropy", chart="entropy", panels=(ENTROPY,)),
     Metric("losses/policy_loss", "Clipped surrogate, in the last minibatch.", loss_chart="policy"),
     Metric("losses/value_loss", "Half the mean squared error of the value, in the last minibatch.", loss_chart="value"),
     Metric("losses/old_approx_kl", "Mean of -log ratio: a simpler, noisier estimate of the KL."),

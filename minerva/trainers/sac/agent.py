@@ -17,6 +17,7 @@ from minerva.networks.bounds import Bound
 from minerva.networks.critics import Critic, Critics
 from minerva.networks.encoders import relu_layers, residual_layers
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
+from minerva.spec import ActionSpec
 from minerva.trainers.sac.config import SACConfig
 from minerva.trainers.sac.evaluate import PolicyEvaluation
 from minerva.trainers.sac.improve import PolicyImprovement
@@ -50,8 +51,8 @@ class SACAgent(OffPolicyAgent):
 
     config: SACConfig
 
-    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
-        config, bounds = self.config, (action_low, action_high)
+    def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
+        config, act_dim, bounds = self.config, action.size, (action_low, action_high)
         layers = residual_layers if config.encoder == "residual" else relu_layers
         policy_size, critic_size = (
             (obs_dim, act_dim, size, *bounds) for size in (config.policy_layer_sizes, config.critic_layer_sizes)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
 from minerva.networks.bounds import Bound
 from minerva.networks.policies import FunctionalPolicy, SquashedGaussianPolicy
 from minerva.presets import preset_for
+from minerva.spec import ActionKind, ActionSpec
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.evaluate import PolicyEvaluation
 from minerva.trainers.vmpo.improve import PolicyImprovement, dual
@@ -25,8 +26,10 @@ from minerva.trainers.vmpo.metrics import METRICS
 
 SCALAR_FIELDS = ("returns", "advantages", "restarting_weights", "importance_weights")
 """Fields of a caller's batch with one number per row, given as [n] or [n, 1]."""
-BOUND_SETTINGS = {"mean": "epsilon_mu", "std": "epsilon_sigma"}
+BOUND_SETTINGS = {"mean": "epsilon_mu", "std": "epsilon_sigma", "choice": "epsilon_alpha"}
 """The config field that bounds each trust region's KL."""
+OLD_PARAMETERS = {"mean": "old_means", "log_std": "old_log_stds", "logits": "old_logits"}
+"""Fields of a caller's batch with the old policy's parameters, by parameter."""
 
 
 class VMPOAgent(Agent):
@@ -43,7 +46,7 @@ class VMPOAgent(Agent):
     ├── parameters    [P]  policy and value network
     ├── moments       step [], first [P], second [P]
     ├── temperature   parameter [] (unconstrained), moments
-    ├── multipliers   parameter [2] (mean, std; unconstrained), moments
+    ├── multipliers   parameter [2] (mean, std; unconstrained), moments; discrete actions have one
     ├── normalizer    mean [O], var [O], count []; empty without normalisation
     └── old           parameters [P], age []; not with old_policy "rollout"
     ```
@@ -51,6 +54,7 @@ class VMPOAgent(Agent):
     """
 
     CONFIG = VMPOConfig
+    ACTIONS = get_args(ActionKind)
     METRICS = METRICS
     LAYER_SIZES = ("policy_layer_sizes", "value_layer_sizes")
     BY_HAND: ClassVar = {**preset_for("vmpo", "", "source").values, "normalize_observations": False}
@@ -68,14 +72,15 @@ class VMPOAgent(Agent):
 
     config: VMPOConfig
 
-    def _make(self, obs_dim: int, act_dim: int, action_low: Bound | None, action_high: Bound | None) -> None:
+    def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config = self.config
-        sizes = (obs_dim, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
+        sizes = (obs_dim, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
         self.policy = SquashedGaussianPolicy(
             *(*sizes, action_low, action_high, config.shared_encoder, config.ppo_like_backbone),
             squash=config.squash,
             normalize_observations=config.normalize_observations,
             initial_log_std=config.initial_log_std,
+            counts=action.counts,
         ).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy, everything="forward_all")
         self.evaluated = PolicyEvaluation(self.policy_function, config)
@@ -84,23 +89,24 @@ class VMPOAgent(Agent):
     # --- acting ---------------------------------------------------------------------------------------------
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
-        """Return sampled `actions_raw`, and `actions_executed` in the bounds.  [..., O], [..., D] -> [..., D] each"""
+        """Return sampled `actions_raw`, and `actions_executed` in the bounds.  [..., O], noise -> [..., D] each"""
         params = self.policy_function.params(self._acting_parameters(state), obs, state["normalizer"])
         actions = self.distribution.sample(params, noise)
         return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
     @torch.no_grad()
-    def act(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def act(self, obs: Array | Tensor, deterministic: bool = False) -> tuple[Tensor, ...]:
         """Return (executed action, value, mean, log_std) for one observation or a batch.
 
-        [..., O] -> [..., D], [..., 1], [..., D], [..., D]
+        [..., O] -> [..., D], [..., 1], [..., D], [..., D]. Discrete actions have logits [..., C] in place of mean and
+        log_std.
         """
         seen, distribution = self._tensor(obs), self.distribution
         parameters = self.state["parameters"] if deterministic else self._acting_parameters(self.state)
         params = self.policy_function.params(parameters, seen, self.state["normalizer"])
         mode = distribution.mode(params)
         raw = mode if deterministic else distribution.sample(params, self.draw_actions(seen.shape[:-1]))
-        return distribution.executed(raw), self.policy.get_value(seen), params["mean"], params["log_std"]
+        return distribution.executed(raw), self.policy.get_value(seen), *params.values()
 
     @torch.no_grad()
     def value(self, obs: Array | Tensor) -> Tensor:
@@ -136,7 +142,7 @@ class VMPOAgent(Agent):
         A rollout [T, E, ...] holds `obs, actions_raw, rewards, next_obs, terminated, truncated`. A batch [n, ...] holds
         `obs, actions, old_means, old_log_stds, returns, advantages`, and optionally `actions_raw`
         (before squashing; replaces the executed `actions`), `restarting_weights` (0 where an episode restarts) and
-        `importance_weights`.
+        `importance_weights`. Choices [n, D] have `old_logits` instead of `old_means` and `old_log_stds`.
         """
         if "advantages" not in batch and ("rewards" in batch or "next_obs" in batch):
             return self.learn(self.rollout(batch))
@@ -173,14 +179,19 @@ class VMPOAgent(Agent):
     def update_metrics(self, before: Tensor, state: Tree, batch: Tree) -> Rows:
         """Return metrics of a finished update: change from the parameters `before`, and statistics of its batch."""
         params, values = self.policy_function.params_and_values(state["parameters"], batch["obs"], state["normalizer"])
-        executed = self.distribution.executed(self.distribution.mode(params))
         advantages, returns, values = map(self.ranks.all_gathered, (batch["advantages"], batch["returns"], values))
         return {
             "train/param_delta": torch.sqrt(((state["parameters"] - before) ** 2).sum()),
-            "train/mean_abs_action": executed.abs().mean(),
+            **self._size_of_actions(params),
             **mean_std_metrics({"adv/raw": advantages, "returns/raw": returns, "value/pred": values}),
             "value/explained_var": explained_variance(values, returns),
         }
+
+    def _size_of_actions(self, params: Rows) -> Rows:
+        """Return the mean absolute deterministic action as a metric, unless choices are among the actions."""
+        if "logits" in params:
+            return {}
+        return {"train/mean_abs_action": self.distribution.executed(self.distribution.mode(params)).abs().mean()}
 
     def refresh_normalizer(self, state: Tree, batch: Tree) -> Tree:
         """Return the state with the batch's observations added to its normaliser, constant since the rollout began."""
@@ -202,13 +213,11 @@ class VMPOAgent(Agent):
 
     def validated_batch(self, batch: Rows) -> Tree:
         """Return a caller's batch under internal names, with defaults filled in and scalar fields as [n]."""
-        olds = {
-            f"old_{name}s": name for name in self.distribution.parameters
-        }  # public names of the old policy's parameters
+        olds = {OLD_PARAMETERS[name]: name for name in self.distribution.parameters}
         self._check_batch(batch, ("obs", *olds, "returns", "advantages"))
         rows = batch["obs"].shape[0]
         ones = batch["obs"].new_ones(rows)
-        raw = batch["actions_raw"] if "actions_raw" in batch else self.policy.recover(batch["actions"])
+        raw = batch["actions_raw"] if "actions_raw" in batch else self.distribution.recovered(batch["actions"])
         fields = {"restarting_weights": ones, "importance_weights": ones, **batch}
         return {
             "obs": batch["obs"],

@@ -78,10 +78,12 @@ class VMPOConfig(OptimizerConfig):
     """epsilon_mu: bound on the mean's KL."""
     epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 5e-6
     """epsilon_sigma: bound on the standard deviation's KL."""
+    epsilon_alpha: Annotated[float, POSITIVE, TENSOR] = 0.02
+    """epsilon_alpha: bound on the KL of discrete actions, which have no mean and standard deviation."""
     alpha_update: Literal["gradient", "multiplicative"] = "multiplicative"
     """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
     alpha_lr: Annotated[float, POSITIVE, TENSOR] = 0.1
-    """beta_alpha: learning rate of both multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
+    """beta_alpha: learning rate of the multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
@@ -91,7 +93,7 @@ class VMPOConfig(OptimizerConfig):
     anneal_lr: Annotated[bool, LOOP] = True
     """Anneal both learning rates linearly to 0 over the run."""
     anneal_bounds: Annotated[bool, LOOP] = True
-    """Anneal both KL bounds with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
+    """Anneal the KL bounds with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
     max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 10.0
     """Largest norm of the joint gradient of policy and value; longer ones are clipped to it. inf: no clipping."""
 

@@ -36,7 +36,7 @@ Rows = dict[str, Tensor]
 
 E_STEP_FIELDS = ("advantages", "restarting_weights", "importance_weights")
 """Fields of a batch that the E-step reads."""
-ALPHA_METRICS = {"mean": "vmpo/alpha_mu", "std": "vmpo/alpha_sigma"}
+ALPHA_METRICS = {"mean": "vmpo/alpha_mu", "std": "vmpo/alpha_sigma", "choice": "vmpo/alpha"}
 """The metric that reports each trust region's multiplier."""
 
 

@@ -1,9 +1,11 @@
 """V-MPO's metrics, each declared once, and its health rules, which detect failures that no loss shows."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from minerva.metrics import (
+    CHOICE_KL,
+    CHOICE_MULTIPLIER,
     EFFECTIVE_SAMPLES,
     ENTROPY,
     EXPLAINED_VARIANCE,
@@ -35,6 +37,7 @@ TRUST_REGION = (
         chart="KLs over their bounds",
         panels=(MEAN_KL,),
         healthy=(0.0, LARGE_KL_RATIO),
+        optional=True,
     ),
     Metric(
         "health/kl_std",
@@ -43,18 +46,40 @@ TRUST_REGION = (
         chart="KLs over their bounds",
         panels=(STD_KL,),
         healthy=(0.0, LARGE_KL_RATIO),
+        optional=True,
     ),
-    Metric("vmpo/alpha_mu", "Multiplier of the mean's KL.", chart="multipliers", panels=(MEAN_MULTIPLIER,)),
+    Metric(
+        "vmpo/alpha_mu", "Multiplier of the mean's KL.", chart="multipliers", panels=(MEAN_MULTIPLIER,), optional=True
+    ),
     Metric(
         "vmpo/alpha_sigma",
         "Multiplier of the standard deviation's KL.",
         chart="multipliers",
         panels=(STD_MULTIPLIER,),
+        optional=True,
     ),
-    Metric("kl/mean", "KL of the mean from the old policy, over all rows."),
-    Metric("kl/std", "KL of the standard deviation from the old policy, over all rows."),
-    Metric("kl/mean_sel", "KL of the mean from the old policy, over the selected rows."),
-    Metric("kl/std_sel", "KL of the standard deviation from the old policy, over the selected rows."),
+    Metric("kl/mean", "KL of the mean from the old policy, over all rows.", optional=True),
+    Metric("kl/std", "KL of the standard deviation from the old policy, over all rows.", optional=True),
+    Metric("kl/mean_sel", "KL of the mean from the old policy, over the selected rows.", optional=True),
+    Metric("kl/std_sel", "KL of the standard deviation from the old policy, over the selected rows.", optional=True),
+    Metric(
+        "health/kl_choice",
+        "KL of discrete actions over its bound at the time, on the selected rows.",
+        label="KL/bound",
+        chart="KLs over their bounds",
+        panels=(CHOICE_KL,),
+        healthy=(0.0, LARGE_KL_RATIO),
+        optional=True,
+    ),
+    Metric(
+        "vmpo/alpha",
+        "Multiplier of the KL of discrete actions.",
+        chart="multipliers",
+        panels=(CHOICE_MULTIPLIER,),
+        optional=True,
+    ),
+    Metric("kl/choice", "KL of discrete actions from the old policy, over all rows.", optional=True),
+    Metric("kl/choice_sel", "KL of discrete actions from the old policy, over the selected rows.", optional=True),
 )
 """The M-step: how far the policy moves, and its multipliers."""
 
@@ -91,11 +116,11 @@ SAMPLES = (
 POLICY = (
     Metric(
         "train/entropy",
-        "Entropy of the Gaussian before squashing, on the selected rows.",
+        "Entropy of the policy, before squashing, on the selected rows.",
         chart="entropy",
         panels=(ENTROPY,),
     ),
-    Metric("train/mean_abs_action", "Mean absolute value of the deterministic action."),
+    Metric("train/mean_abs_action", "Mean absolute value of the deterministic, continuous action.", optional=True),
     Metric("train/param_delta", "Norm of the change in parameters."),
     LEARNING_RATE,
 )
@@ -115,8 +140,9 @@ LOSSES = (
     Metric("loss/total", "Loss of policy and value together."),
     Metric("loss/policy", "Loss of the policy, penalties included.", loss_chart="policy"),
     Metric("loss/policy_weighted_nll", "Negative weighted log-likelihood of the selected rows."),
-    Metric("loss/policy_kl_mean_pen", "Penalty on the mean's KL."),
-    Metric("loss/policy_kl_std_pen", "Penalty on the standard deviation's KL."),
+    Metric("loss/policy_kl_mean_pen", "Penalty on the mean's KL.", optional=True),
+    Metric("loss/policy_kl_std_pen", "Penalty on the standard deviation's KL.", optional=True),
+    Metric("loss/policy_kl_choice_pen", "Penalty on the KL of discrete actions.", optional=True),
     Metric("loss/value", "Loss of the value network.", loss_chart="value"),
     Metric("vmpo/dual_loss", "Loss of the temperature.", loss_chart="duals"),
     Metric("loss/alpha", "Loss of the multipliers.", loss_chart="duals"),
@@ -125,28 +151,38 @@ LOSSES = (
 METRICS = (*TRUST_REGION, *SAMPLES, *POLICY, *VALUE, *LOSSES)
 
 
-def rules(config: VMPOConfig, act_dim: int) -> list[Rule]:
-    """Return the health rules for this config."""
-    mean = ("mean", "health/kl_mean", "vmpo/alpha_mu", "epsilon_mu")
-    std = ("std", "health/kl_std", "vmpo/alpha_sigma", "epsilon_sigma")
+REGIONS = {
+    "mean": ("health/kl_mean", "vmpo/alpha_mu", "epsilon_mu"),
+    "std": ("health/kl_std", "vmpo/alpha_sigma", "epsilon_sigma"),
+    "choice": ("health/kl_choice", "vmpo/alpha", "epsilon_alpha"),
+}
+"""KL over its bound, multiplier and bound of each trust region."""
+
+
+def rules(config: VMPOConfig, act_dim: int, regions: Sequence[str] = ("mean", "std")) -> list[Rule]:
+    """Return the health rules for this config, a Gaussian of `act_dim` dimensions and these trust regions."""
     return [
-        _idle_rule(),
-        *(_unmoved_rule(config, *names) for names in (mean, std)),
-        *(_over_bound_rule(config, *names) for names in (mean, std)),
+        _idle_rule(regions),
+        *(_unmoved_rule(config, region, *REGIONS[region]) for region in regions),
+        *(_over_bound_rule(config, region, *REGIONS[region]) for region in regions),
         _temperature_rule(config),
         *range_rules(METRICS),
-        Rule(
-            "collapsed std",
-            lambda seen: seen["train/entropy"] / act_dim - STANDARD_ENTROPY < math.log(1e-3),
-            "V-MPO's standard deviation has collapsed: lower epsilon_sigma (published: 5e-6 to 5e-5).",
-        ),
+        *([_collapse_rule(act_dim)] if list(regions) == ["mean", "std"] else []),
     ]
 
 
-def _idle_rule() -> Rule:
+def _collapse_rule(act_dim: int) -> Rule:
+    return Rule(
+        "collapsed std",
+        lambda seen: seen["train/entropy"] / act_dim - STANDARD_ENTROPY < math.log(1e-3),
+        "V-MPO's standard deviation has collapsed: lower epsilon_sigma (published: 5e-6 to 5e-5).",
+    )
+
+
+def _idle_rule(regions: Sequence[str]) -> Rule:
     return Rule(
         "idle trust region",
-        lambda seen: seen["kl/mean_sel"] < 1e-9 and seen["kl/std_sel"] < 1e-9,
+        lambda seen: all(seen[f"kl/{region}_sel"] < 1e-9 for region in regions),
         "V-MPO's trust region has no effect, because each update starts from the old policy itself: set m_steps or "
         'updates_per_rollout above 1, minibatch_size, or old_policy to "updates" or "kl".',
     )

@@ -24,4 +24,4 @@ class VMPOTrainer(OnPolicyTrainer):
 
     def rules(self) -> Iterable[Rule]:
         """Return the health rules of V-MPO."""
-        return rules(self.config, self.envs.action.size)
+        return rules(self.config, len(self.envs.action.low), tuple(self.agent.distribution.trust_regions))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -11,16 +12,32 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
+from minerva.spec import ActionSpec
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
 
 ROWS = 128
 CLIP, RATE = 0.2, 0.01
 
+ACTIONS = {
+    "continuous": ActionSpec.of(ACT),
+    "discrete": ActionSpec.discrete(5),
+    "multi_discrete": ActionSpec.multi_discrete([3, 4, 2]),
+}
+SPACES = {
+    "continuous": Spaces.action_space,
+    "discrete": gym.spaces.Discrete(5),
+    "multi_discrete": gym.spaces.MultiDiscrete([3, 4, 2]),
+}
+KINDS = pytest.mark.parametrize("kind", list(ACTIONS))
+
 NAMES = {
     "actor_mean.0": "mlp_extractor.policy_net.0",
     "actor_mean.2": "mlp_extractor.policy_net.2",
     "actor_mean.4": "action_net",
+    "actor_logits.0": "mlp_extractor.policy_net.0",
+    "actor_logits.2": "mlp_extractor.policy_net.2",
+    "actor_logits.4": "action_net",
     "critic.0": "mlp_extractor.value_net.0",
     "critic.2": "mlp_extractor.value_net.2",
     "critic.4": "value_net",
@@ -30,21 +47,24 @@ NAMES = {
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
-def make_agent(**hyperparameters: Any) -> PPOAgent:
+def make_agent(kind: str = "continuous", **hyperparameters: Any) -> PPOAgent:
     """An agent whose normaliser is the identity: variance 1 together with the constant 1e-8."""
     config = {"rollout_steps": ROWS, "minibatch_size": ROWS, "update_epochs": 1, "target_kl": None, "policy_lr": RATE}
-    agent = PPOAgent(OBS, ACT, config=PPOConfig.from_dict({**config, **hyperparameters}), seed=3)
+    agent = PPOAgent(OBS, ACTIONS[kind], config=PPOConfig.from_dict({**config, **hyperparameters}), seed=3)
     agent.network.obs_normalizer.var.fill_(1 - 1e-8)
-    agent.network.actor_logstd.data.copy_(torch.tensor([-0.4, 0.3]))
+    if kind == "continuous":
+        agent.network.actor_logstd.data.copy_(torch.tensor([-0.4, 0.3]))
+    else:
+        agent.network.actor_logits[-1].weight.data.mul_(100)  # probabilities that differ
     return agent
 
 
-def make_sb3(agent: PPOAgent, **options: Any) -> Any:
+def make_sb3(agent: PPOAgent, kind: str = "continuous", **options: Any) -> Any:
     """Stable-Baselines3's PPO with the agent's weights and settings; its value loss lacks the factor 1/2."""
     config = agent.config
     model = sb3.PPO(
         "MlpPolicy",
-        Spaces(),
+        Spaces(SPACES[kind]),
         n_steps=ROWS,
         batch_size=ROWS,
         n_epochs=config.update_epochs,
@@ -81,6 +101,9 @@ def make_rows(agent: PPOAgent) -> dict[str, Tensor]:
     source = torch.Generator().manual_seed(5)
     obs = torch.randn(ROWS, OBS, generator=source).float().double()
     actions = torch.randn(ROWS, ACT, generator=source).float().double()
+    if agent.network.counts:
+        drawn = [torch.randint(n, (ROWS,), generator=source) for n in agent.network.counts]
+        actions = torch.stack(drawn, -1)
     _, log_prob, _, values = (part.detach() for part in agent.network.get_action_and_value(obs, actions))
     moved = 0.3 * torch.randn(ROWS, generator=source)
     return {
@@ -95,7 +118,7 @@ def make_rows(agent: PPOAgent) -> dict[str, Tensor]:
 
 def fill_buffer(buffer: RolloutBuffer, rows: dict[str, Tensor]) -> None:
     buffer.reset()
-    buffer.observations, buffer.actions = rows["obs"].numpy()[:, None], rows["actions_raw"].numpy()[:, None]
+    buffer.observations, buffer.actions = rows["obs"].numpy()[:, None], rows["actions_raw"].double().numpy()[:, None]
     buffer.values, buffer.log_probs = rows["old_values"].numpy()[:, None], rows["old_log_prob"].numpy()[:, None]
     buffer.advantages, buffer.returns = rows["advantages"].numpy()[:, None], rows["returns"].numpy()[:, None]
     buffer.full = True
@@ -114,10 +137,11 @@ SETTINGS = pytest.mark.parametrize(
 )
 
 
+@KINDS
 @SETTINGS
-def test_a_minibatchs_loss_terms_and_gradient_are_those_of_sb3(settings: dict[str, Any]) -> None:
-    agent = make_agent(max_grad_norm=float("inf"), **settings)
-    rows, model = make_rows(agent), make_sb3(agent)
+def test_a_minibatchs_loss_terms_and_gradient_are_those_of_sb3(settings: dict[str, Any], kind: str) -> None:
+    agent = make_agent(kind, max_grad_norm=float("inf"), **settings)
+    rows, model = make_rows(agent), make_sb3(agent, kind)
     fill_buffer(model.rollout_buffer, rows)
     leaf = agent.flat.vector.clone().requires_grad_()
     loss, metrics = agent.improved.loss(leaf, agent.state["normalizer"], rows, agent.hyper(1.0))
@@ -136,10 +160,11 @@ def test_a_minibatchs_loss_terms_and_gradient_are_those_of_sb3(settings: dict[st
         torch.testing.assert_close(grads, model.policy.get_parameter(sb3_name(name)).grad, rtol=1e-9, atol=1e-12)
 
 
+@KINDS
 @SETTINGS
-def test_one_clipped_optimiser_step_is_that_of_sb3(settings: dict[str, Any]) -> None:
-    agent = make_agent(max_grad_norm=0.1, **settings)
-    rows, model = make_rows(agent), make_sb3(agent)
+def test_one_clipped_optimiser_step_is_that_of_sb3(settings: dict[str, Any], kind: str) -> None:
+    agent = make_agent(kind, max_grad_norm=0.1, **settings)
+    rows, model = make_rows(agent), make_sb3(agent, kind)
     fill_buffer(model.rollout_buffer, rows)
     state, _ = agent.improved.minibatch_step(agent.state, rows, torch.arange(ROWS), agent.hyper(1.0))
     model.train()

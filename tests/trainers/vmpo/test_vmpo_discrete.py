@@ -1,0 +1,100 @@
+"""V-MPO's trust region on discrete actions: one categorical KL, one multiplier; and a caller's batch with logits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical, kl_divergence
+
+from minerva.errors import ConfigError
+from minerva.spec import ActionSpec
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.metrics import rules
+
+OBS, CHOICES, ROWS = 4, 5, 40
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+def make_agent(**settings: Any) -> VMPOAgent:
+    sizes = {"policy_layer_sizes": (8,), "value_layer_sizes": (6,), "minibatch_size": 0, "m_steps": 1}
+    config = VMPOConfig.from_dict({**sizes, "normalize_observations": False, **settings})
+    return VMPOAgent(OBS, ActionSpec.discrete(CHOICES), config=config, seed=2)
+
+
+def make_batch(seed: int = 0, moved: float = 1.0) -> dict[str, torch.Tensor]:
+    source = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=source)
+
+    choices = torch.randint(CHOICES, (ROWS, 1), generator=source)
+    old = {"obs": normal(ROWS, OBS), "actions": choices, "old_logits": moved * normal(ROWS, CHOICES)}
+    return {**old, "returns": normal(ROWS), "advantages": normal(ROWS)}
+
+
+def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical() -> None:
+    agent, batch = make_agent(), make_batch()
+    rows = agent.validated_batch({name: agent._tensor(values) for name, values in batch.items()})
+    source = torch.Generator().manual_seed(7)
+    target = {
+        "weights": torch.randn(ROWS, generator=source),
+        "selected": torch.ones(ROWS),
+        "count": torch.tensor(float(ROWS)),
+    }
+    alphas = torch.tensor([0.7])
+    vector = agent.flat.vector.clone().requires_grad_()
+    outputs, _ = agent.improved.outputs(vector, agent.state["normalizer"], rows, target)
+    loss, metrics = agent.improved.loss(outputs, alphas, rows, target)
+    (grads,) = torch.autograd.grad(loss, vector)
+
+    (logits,), values = agent.policy(batch["obs"]), agent.policy.get_value(batch["obs"]).squeeze(-1)
+    policy = Categorical(logits=logits)
+    kl = kl_divergence(Categorical(logits=batch["old_logits"]), policy).mean()
+    nll = -(target["weights"] * policy.log_prob(batch["actions"].squeeze(-1))).sum()
+    expected = nll + 0.7 * kl + 0.5 * ((values - batch["returns"]) ** 2).mean()
+    torch.testing.assert_close(loss, expected)
+    wanted = torch.autograd.grad(expected, list(agent.policy.parameters()))
+    for part, other in zip(agent.flat.by_name(grads).values(), wanted, strict=True):
+        torch.testing.assert_close(part, other)
+    torch.testing.assert_close(metrics["train/entropy"], policy.entropy().mean())
+    assert outputs["kls"].shape == (1,)
+
+
+@pytest.mark.parametrize(("moved", "direction"), [(2.0, 1), (0.0, -1)])
+def test_the_only_multiplier_rises_with_a_kl_above_its_bound_and_falls_below(moved: float, direction: int) -> None:
+    agent = make_agent(epsilon_alpha=0.3)
+    assert agent.state["multipliers"]["parameter"].shape == (1,)
+    metrics = agent.update(make_batch(moved=moved))
+    assert np.sign(metrics["kl/choice_sel"] - 0.3) == direction
+    assert np.sign(metrics["vmpo/alpha"] - 1) == direction
+    assert not {"vmpo/alpha_mu", "kl/mean", "train/mean_abs_action"} & metrics.keys()
+
+
+def test_acting_returns_the_choice_the_value_and_the_logits() -> None:
+    agent, obs = make_agent(), torch.randn(7, OBS)
+    action, value, logits = agent.act(obs, deterministic=True)
+    assert torch.equal(action, logits.argmax(-1, keepdim=True))
+    assert (value.shape, logits.shape) == ((7, 1), (7, CHOICES))
+
+
+def test_a_batch_of_a_gaussian_policy_is_refused_with_what_is_missing() -> None:
+    batch = make_batch()
+    batch["old_means"] = batch.pop("old_logits")
+    with pytest.raises(ConfigError, match="lacks old_logits"):
+        make_agent().update(batch)
+
+
+def test_health_rules_read_the_only_trust_region() -> None:
+    well = {"kl/choice_sel": 0.01, "health/kl_choice": 0.8, "vmpo/alpha": 4.0, "vmpo/ess": 800.0, "train/entropy": 0.01}
+    well |= {"vmpo/selected_frac": 1.0, "vmpo/temperature_raw": 1.0}
+
+    def broken(**changed: float) -> list[str]:
+        found = rules(VMPOConfig(), 0, ("choice",))
+        return [rule.name for rule in found if rule.broken({**well, **changed})]
+
+    assert broken() == []
+    assert broken(**{"health/kl_choice": 15.0}) == ["choice over its bound"]
+    assert broken(**{"kl/choice_sel": 0.0}) == ["idle trust region"]
