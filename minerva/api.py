@@ -9,24 +9,23 @@ from minerva.compute.ranks import SINGLE, Ranks
 from minerva.config import TENSOR, Config
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import EngineName, engine_like, make_engine
-from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.ids import EnvLike, env_name, full_id
 from minerva.envs.saved import made_again
-from minerva.errors import CheckpointError, ConfigError
+from minerva.errors import CheckpointError, ConfigError, with_short_traceback
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.loop.collector import Collector
 from minerva.loop.population import Population
 from minerva.loop.trainer import usable_device
 from minerva.policy import load_policy
-from minerva.presets import preset_for
+from minerva.presets import DEFAULT_STEPS, preset_for
 from minerva.runs.folder import new_folder_name
 from minerva.runs.settings import Result
 from minerva.trainers.registry import config_class, trainer_class
 
 logger = logging.getLogger("minerva")
 
-DEFAULT_STEPS = 1_000_000
 
-
+@with_short_traceback
 def train(
     algo: str,
     env: EnvLike,
@@ -46,6 +45,7 @@ def train(
 
     The run gets a new folder in `out_dir`, or is written to `run_dir`. `settings` are fields of `RunSettings`.
     """
+    env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     trainer = make_trainer(algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine)
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
@@ -53,6 +53,7 @@ def train(
     return result
 
 
+@with_short_traceback
 def train_seeds(
     algo: str,
     env: EnvLike,
@@ -73,6 +74,7 @@ def train_seeds(
     Every seed gets its own folder, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a list with
     one value per seed.
     """
+    env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
     population = make_population(algo, env, seeds, device, configs, init_from, engine)
@@ -83,11 +85,11 @@ def train_seeds(
 def tuned(
     algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """Return the number of training steps, and the preset's values updated with `hyperparameters`."""
+    """Return the number of training steps, and the preset's values changed as `hyperparameters` say."""
     values = preset_for(algo, env_name(env), preset).values
     budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
     tuned = {name: value for name, value in values.items() if name != "total_steps"}
-    return budget, {**tuned, **hyperparameters}
+    return budget, config_class(algo).changed(tuned, hyperparameters)
 
 
 def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:
@@ -154,6 +156,7 @@ def make_trainer(
     return trainer
 
 
+@with_short_traceback
 def evaluate(
     path: str | Path,
     *,

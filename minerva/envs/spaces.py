@@ -40,8 +40,8 @@ def _check_actions(space: spaces.Space[Any], name: str) -> None:
         raise EnvError(f"{name} has actions of shape {space.shape}: they must be a vector. Flatten them in a wrapper.")
     if not (np.all(np.abs(space.low) <= LARGEST) and np.all(np.abs(space.high) <= LARGEST)):
         raise EnvError(
-            f"{name} has unbounded actions: give them finite bounds (float32 ends at {LARGEST:.2g}), for example with "
-            "gymnasium.wrappers.RescaleAction."
+            f"{name} has unbounded actions: give them finite bounds (float32 ends at {LARGEST:.2g}), in its "
+            "action_space or with gymnasium.wrappers.TransformAction(env, func, action_space)."
         )
     if not np.all(space.low < space.high):
         raise EnvError(f"{name} has an action whose lower bound is not below its upper bound: {space}.")

@@ -6,9 +6,10 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from minerva.compute.compiled import CompileMode, MatmulPrecision
+from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.config import checked
 from minerva.errors import ConfigError
+from minerva.utils.wandb_utils import refuse_missing_wandb
 
 Callback = Callable[[int, Mapping[str, float], Any], bool | None]
 """Function called after each report with (step, metrics, trainer); returning True stops the run."""
@@ -41,6 +42,8 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
+        if self.wandb is not None:
+            refuse_missing_wandb()
         checked("compile", self.compile, CompileMode)
         checked("matmul", self.matmul, MatmulPrecision)
 
