@@ -17,7 +17,8 @@ import torch
 import tyro
 
 import minerva
-from minerva.compute.compiled import MatmulPrecision, matmul_precision
+from minerva.compute.compiled import matmul_precision
+from minerva.compute.modes import MatmulPrecision
 from minerva.loop.stacking import Stack
 from minerva.runs.folder import provenance
 from minerva.trainers.mpo.agent import MPOAgent

@@ -9,15 +9,15 @@ from minerva.compute.ranks import SINGLE, Ranks
 from minerva.config import TENSOR, Config
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import EngineName, engine_like, make_engine
-from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.ids import EnvLike, env_name, full_id
 from minerva.envs.saved import made_again
-from minerva.errors import CheckpointError, ConfigError
+from minerva.errors import CheckpointError, ConfigError, with_short_traceback
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.loop.collector import Collector
 from minerva.loop.population import Population
 from minerva.loop.trainer import usable_device
 from minerva.policy import load_policy
-from minerva.presets import preset_for
+from minerva.presets import DEFAULT_STEPS, preset_for
 from minerva.runs.callbacks import Callback, Function, check_callbacks
 from minerva.runs.folder import new_folder_name
 from minerva.runs.settings import Result
@@ -25,9 +25,8 @@ from minerva.trainers.registry import config_class, trainer_class
 
 logger = logging.getLogger("minerva")
 
-DEFAULT_STEPS = 1_000_000
 
-
+@with_short_traceback
 def train(
     algo: str,
     env: EnvLike,
@@ -52,6 +51,7 @@ def train(
     learned. `settings` are fields of `RunSettings`; `callbacks` are functions `(step, metrics, trainer)` called after
     every report, or objects like `minerva.Callback`.
     """
+    env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     trainer = make_trainer(
         algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine, init_optimizer=init_optimizer
@@ -61,6 +61,7 @@ def train(
     return result
 
 
+@with_short_traceback
 def train_seeds(
     algo: str,
     env: EnvLike,
@@ -83,6 +84,7 @@ def train_seeds(
     Every seed gets its own folder, in `out_dir` or in `run_dir`. A number among the hyperparameters may be a list with
     one value per seed. Each callback hears of every seed's run; `trainer.seed` tells them apart.
     """
+    env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
     population = make_population(algo, env, seeds, device, configs, init_from, engine, init_optimizer)
@@ -100,11 +102,11 @@ def _settings(settings: dict[str, Any] | None, callbacks: Sequence[Callback | Fu
 def tuned(
     algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """Return the number of training steps, and the preset's values updated with `hyperparameters`."""
+    """Return the number of training steps, and the preset's values changed as `hyperparameters` say."""
     values = preset_for(algo, env_name(env), preset).values
     budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
     tuned = {name: value for name, value in values.items() if name != "total_steps"}
-    return budget, {**tuned, **hyperparameters}
+    return budget, config_class(algo).overridden(tuned, hyperparameters)
 
 
 def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:
@@ -173,6 +175,7 @@ def make_trainer(
     return trainer
 
 
+@with_short_traceback
 def evaluate(
     path: str | Path,
     *,

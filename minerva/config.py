@@ -44,6 +44,13 @@ class Role:
     name: str
 
 
+@dataclass(frozen=True)
+class AlsoCalled:
+    """Names of a setting in other libraries, with spaces between: who brings one is told the name here."""
+
+    names: str
+
+
 TENSOR = Role("tensor")
 """The field is passed to the update as a tensor: agents that are trained together may differ in it."""
 LOOP = Role("loop")
@@ -51,11 +58,32 @@ LOOP = Role("loop")
 DIVIDED = Role("divided")
 """The field is split evenly across data-parallel ranks: a config holds the value of all ranks together."""
 
+PER_ENV = Role("per environment")
+"""The field counts for each environment: given another `num_envs` alone, it changes so that the total stays."""
+
+OF_A_RUN = {
+    "total_timesteps": "total_steps",
+    "timesteps": "total_steps",
+    "num_timesteps": "total_steps",
+    "max_steps": "total_steps",
+    "env_id": "env",
+    "env_name": "env",
+    "environment": "env",
+    "task": "env",
+    "n_eval_episodes": "eval_episodes",
+    "eval_freq": "eval_every",
+    "wandb_project": "wandb",
+}
+"""Names of a run's options in other libraries, and those that they have here."""
+
 LayerSizes = tuple[int, ...]
+OptimizerType = Literal["adam", "sgd"]
 
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LARGEST_NUMBER = 1e300
 MOST_SEEDS = 10_000
+MOST_NAMES = 50
+"""Names that a message lists; of more it gives examples."""
 MOST_LAYERS = 100
 """Hidden layers of a network; each takes milliseconds to make, and a file could list many thousands."""
 
@@ -64,7 +92,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests the most similar known names, or lists all if none is similar."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    some = names if len(names) <= MOST_NAMES else [*names[:8], f"... ({len(names)} in all)"]
+    return f"Known: {', '.join(some)}."
 
 
 @dataclass(frozen=True)
@@ -111,7 +142,35 @@ class Config:
         """Raise ConfigError, with the nearest names, for the first name that is not a field."""
         for name in names:
             if name not in cls.annotations():
-                raise ConfigError(f"{name} is not a setting of {cls.__name__}. {nearest(name, cls.annotations())}")
+                here = cls.names_here(name)
+                close = f"Here it is called {here}." if here else nearest(name, cls.annotations())
+                raise ConfigError(f"{name} is not a setting of {cls.__name__}. {close}")
+
+    @classmethod
+    def names_here(cls, name: str) -> str:
+        """Return what a setting of other libraries is called here, "" if it is not known."""
+        found = [
+            field
+            for field, hint in cls.annotations().items()
+            for other in getattr(hint, "__metadata__", ())
+            if isinstance(other, AlsoCalled) and name in other.names.split()
+        ]
+        return " and ".join(found) or OF_A_RUN.get(name, "")
+
+    @classmethod
+    def overridden(cls, base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of `base` (others keep their defaults) with those that a person gave instead.
+
+        Given another `num_envs` alone, a rollout keeps its number of rows, or has a few more.
+        """
+        before: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(cls)} | dict(base)
+        values = {**base, **given}
+        envs = given.get("num_envs")
+        if type(envs) is int and envs > 0 and envs != before["num_envs"]:
+            for name in cls.fields_with(PER_ENV):
+                if name not in given:
+                    values[name] = -(-before[name] * before["num_envs"] // envs)
+        return values
 
     def share(self, processes: int) -> Self:
         """Return the config of one of `processes` data-parallel ranks, with its share of the divided fields."""
@@ -145,6 +204,17 @@ class Config:
         """Return plain values, as written to config.yaml."""
         values = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class OptimizerConfig(Config):
+    """Optimiser settings, inherited by the algorithms' configs."""
+
+    # Optimiser
+    optimizer_type: OptimizerType = "adam"
+    """"adam" (eps 1e-5) or "sgd"."""
+    sgd_momentum: Annotated[float, FRACTION] = 0.9
+    """Momentum of "sgd"."""
 
 
 def check_plain(value: Any) -> None:

@@ -1,6 +1,16 @@
 """Errors that a user can fix. Each message says what is wrong and how to fix it."""
 
+import functools
+import importlib.metadata
+import os
+import re
+import shlex
 import signal
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def printable(text: str) -> str:
@@ -9,6 +19,35 @@ def printable(text: str) -> str:
         letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def pip_install(extra: str) -> str:
+    """Return the command that installs what an extra of Minerva adds; it works in any folder, for it names packages."""
+    try:
+        lines = importlib.metadata.requires("minerva") or []
+    except importlib.metadata.PackageNotFoundError:
+        lines = []
+    parts = [line.replace("_", "-").partition(";") for line in lines]
+    needed = [package.strip() for package, _, marker in parts if re.search(rf"extra == .{extra}.", marker)]
+    return shlex.join(["pip", "install", *needed]) if needed else f"pip install -e '.[{extra}]'"
+
+
+def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:
+    """Let the traceback of a MinervaError end where `function` was called: the sentence says the rest.
+
+    With the environment variable MINERVA_TRACEBACK set, it ends where the error was raised.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        except MinervaError as error:
+            if os.environ.get("MINERVA_TRACEBACK"):
+                raise
+            raise error.with_traceback(None)  # noqa: B904  the cause, such as an error of an environment, stays
+
+    return call
 
 
 class MinervaError(Exception):

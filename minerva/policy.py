@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from minerva.compute.tree import Tree
-from minerva.errors import CheckpointError, EnvStepError, MinervaError
+from minerva.errors import CheckpointError, EnvStepError, MinervaError, with_short_traceback
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.spec import ActionSpec, ObservationSpec
@@ -56,6 +57,7 @@ class Policy:
         return self.action.native(self.action.to_environment(actions))
 
 
+@with_short_traceback
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
     """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file."""
     file = find_checkpoint(Path(path), which)
@@ -95,8 +97,15 @@ def _check_shapes(made: Any, sizes: tuple[ObservationSpec, ActionSpec, Any], wei
 
     An agent on the device "meta" has shapes alone, and refuses tensors of other shapes as any agent does.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         made.from_config(*sizes, device="meta").load_policy(_on_meta(weights))
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out the initial values of networks that have none: for that, PyTorch would import its compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func is torch.Tensor.normal_ else func(*args, **(kwargs or {}))
 
 
 def _on_meta(part: Any) -> Any:

@@ -50,7 +50,7 @@ def policy(finished_run: FinishedRun) -> Policy:
 def greedy(folder: Path, which: str) -> np.ndarray[Any, Any]:
     """What a trainer with that checkpoint's state does, in [-1, 1]."""
     trainer = PPOTrainer("Pendulum-v1", seed=5, **PPO)
-    trainer.load_state_dict(load_checkpoint(folder / "checkpoints" / f"ppo_{which}.pt").state["trainer"])
+    trainer.load_state_dict(load_checkpoint(folder / "checkpoints" / f"ppo_{which}.safetensors").state["trainer"])
     return trainer.greedy(OBSERVATIONS)
 
 
@@ -123,7 +123,7 @@ def test_best_and_last_are_two_policies(finished_run: FinishedRun) -> None:
 
 
 def test_a_file_is_as_good_as_its_run(finished_run: FinishedRun, policy: Policy) -> None:
-    alone = load_policy(str(finished_run.folder / "checkpoints" / "ppo_best.pt"))
+    alone = load_policy(str(finished_run.folder / "checkpoints" / "ppo_best.safetensors"))
     np.testing.assert_array_equal(alone.act(OBSERVATIONS), policy.act(OBSERVATIONS))
 
 
@@ -131,7 +131,7 @@ def test_a_checkpoint_alone_is_enough_and_no_simulator_is_imported(
     finished_run: FinishedRun, policy: Policy, tmp_path: Path
 ) -> None:
     moved = tmp_path / "policy.pt"
-    moved.write_bytes((finished_run.folder / "checkpoints" / "ppo_best.pt").read_bytes())
+    moved.write_bytes((finished_run.folder / "checkpoints" / "ppo_best.safetensors").read_bytes())
     process = subprocess.run(
         [sys.executable, "-c", WITHOUT_SIMULATORS, str(moved), json.dumps(OBSERVATIONS.tolist())],
         capture_output=True,
@@ -203,7 +203,7 @@ def test_sampled_actions_vary_and_stay_within_the_bounds(policy: Policy) -> None
 
 
 def test_bounds_that_are_not_symmetric_are_met_at_their_ends(finished_run: FinishedRun, tmp_path: Path) -> None:
-    about, state = load_checkpoint(finished_run.folder / "checkpoints" / "ppo_best.pt")
+    about, state = load_checkpoint(finished_run.folder / "checkpoints" / "ppo_best.safetensors")
     network = state["trainer"]["agent"]["network"]
     last_bias = max(name for name in network if name.startswith("actor_mean") and name.endswith("bias"))
     for mean, end in ((-100.0, -1.0), (100.0, 5.0)):
@@ -224,7 +224,7 @@ def test_it_says_what_it_is(policy: Policy) -> None:
 def test_a_checkpoint_whose_networks_contradict_its_config_is_refused(
     finished_run: FinishedRun, tmp_path: Path
 ) -> None:
-    about, state = load_checkpoint(finished_run.folder / "checkpoints" / "ppo_best.pt")
+    about, state = load_checkpoint(finished_run.folder / "checkpoints" / "ppo_best.safetensors")
     del state["trainer"]["agent"]["network"]["actor_logstd"]
     save_checkpoint(tmp_path / "a.pt", Checkpoint(about, state))
     with pytest.raises(CheckpointError, match=r"a\.pt does not fit its own config"):
@@ -290,7 +290,7 @@ def test_sizes_that_the_tensors_contradict_are_refused_before_memory_is_taken(
 )
 def test_bounds_that_no_action_has_are_refused(low: Any, high: Any, finished_run: FinishedRun, tmp_path: Path) -> None:
     action = {"kind": "continuous", "low": low, "high": high, "counts": []}
-    best = finished_run.folder / "checkpoints" / "ppo_best.pt"
+    best = finished_run.folder / "checkpoints" / "ppo_best.safetensors"
     with pytest.raises(CheckpointError, match=r"a\.pt does not fit its own config"):
         load_policy(changed_checkpoint(best, tmp_path / "a.pt", {"action": action}))
 
@@ -324,7 +324,7 @@ def test_bounds_that_no_action_has_are_refused(low: Any, high: Any, finished_run
 def test_a_description_that_is_none_is_refused_as_wrong_input(
     about: dict[str, Any], finished_run: FinishedRun, tmp_path: Path
 ) -> None:
-    best = finished_run.folder / "checkpoints" / "ppo_best.pt"
+    best = finished_run.folder / "checkpoints" / "ppo_best.safetensors"
     with pytest.raises(MinervaError):
         load_policy(changed_checkpoint(best, tmp_path / "a.pt", about))
 

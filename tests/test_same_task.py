@@ -17,7 +17,8 @@ import minerva
 from minerva.cli.main import main
 from minerva.errors import EnvError, RunError
 from minerva.lab.analysis.records import read_records
-from minerva.lab.analysis.video import VideoSettings, record
+from minerva.lab.analysis.video import record
+from minerva.lab.analysis.video_settings import VideoSettings
 from minerva.lab.export import folder as export_folder
 from minerva.lab.export.folder import export
 from minerva.lab.export.graph import description
@@ -160,7 +161,7 @@ def sent_run(light_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shutil.copytree(light_run.folder, folder)
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("env: Pendulum-v1", "env: theirs:Pendulum-v1"))
-    for file in (folder / "checkpoints").glob("ppo_*.pt"):
+    for file in (folder / "checkpoints").glob("ppo_*.safetensors"):
         about, state = load_checkpoint(file)
         save_checkpoint(file, Checkpoint({**about, "env": "theirs:Pendulum-v1"}, state))
     (tmp_path / "theirs.py").write_text("open('trace', 'w').close()\n")
@@ -192,7 +193,7 @@ def test_reading_a_policy_reporting_and_exporting_need_no_trust(
     assert np.isfinite(minerva.load_policy(sent_run).act(np.zeros(3))).all()
     assert main(["report", "sent", "--out", "report.html"]) == 0
     assert export(sent_run, episodes=EPISODES).score.mean == light_run.best
-    alone = export(sent_run / "checkpoints" / "ppo_best.pt", out="alone", video=False)
+    alone = export(sent_run / "checkpoints" / "ppo_best.safetensors", out="alone", video=False)
     assert alone.score.mean == light_run.best
     assert "would import and run the module 'theirs'" in caplog.text
     assert not Path("trace").exists()

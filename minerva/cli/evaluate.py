@@ -6,10 +6,10 @@ from typing import Any
 
 import tyro
 
-from minerva.api import evaluate
+from minerva.cli.typed_env import import_from_here
+from minerva.cli.which import Which
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import printable
-from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.runs.output import make_console
 
 
@@ -19,10 +19,9 @@ class Evaluate:
 
     run_dir: tyro.conf.Positional[Path]
     """A run's folder, or a checkpoint file."""
+    which: Which
     episodes: int = 100
     """Evaluation episodes, each from a fixed seed."""
-    last: bool = False
-    """Evaluate the last checkpoint instead of the best."""
     env: str | None = None
     """Environment id to evaluate on; None: the one it was trained on."""
     seed: int | None = None
@@ -34,7 +33,11 @@ class Evaluate:
 
     def run(self) -> int:
         """Evaluate the policy and print the statistics."""
-        which = "last" if self.last else "best"
+        from minerva.api import evaluate  # PyTorch, which reading the options does not need
+        from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
+
+        import_from_here(self.env)
+        which = self.which.name
         names = ("env", "seed", "engine", "trust_env")
         overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
         result = evaluate(self.run_dir, episodes=self.episodes, which=which, **overrides)

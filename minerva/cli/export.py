@@ -6,6 +6,7 @@ from typing import Any
 
 import tyro
 
+from minerva.cli.typed_env import import_from_here
 from minerva.cli.which import Which
 from minerva.errors import printable
 from minerva.runs.output import make_console
@@ -25,19 +26,24 @@ class ExportPolicy:
     """Evaluation episodes for the return on the model card."""
     video: bool = True
     """Add the run's video, or record one."""
+    env: str | None = None
+    """Environment id to evaluate and record on; None: the one it was trained on."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module. Without it, the card
     shows the evaluation during training."""
 
     def run(self) -> int:
         """Export the policy and print the folder. Return 0; a signal's status if one stopped it: nothing is written."""
+        import_from_here(self.env)
         from minerva.lab.export.folder import export  # torch's exporter takes a second to import
         from minerva.lab.export.graph import OBSERVATIONS, TOLERANCE
 
         console = make_console()
         try:
             with raised_signals(), console.status("exporting, evaluating, recording"):
-                how: dict[str, Any] = {name: getattr(self, name) for name in ("out", "episodes", "video", "trust_env")}
+                how: dict[str, Any] = {
+                    name: getattr(self, name) for name in ("out", "episodes", "video", "env", "trust_env")
+                }
                 done = export(self.run_dir, self.which.name, **how)
         except STOPS as stop:
             console.print("stopped: nothing was exported.")

@@ -14,29 +14,38 @@ import tyro
 from rich.logging import RichHandler
 from rich.markup import escape
 
+from minerva.cli.arguments import in_full, parsed
 from minerva.cli.benchmark import Benchmark
 from minerva.cli.docs import Docs
 from minerva.cli.evaluate import Evaluate
 from minerva.cli.export import ExportPolicy
 from minerva.cli.presets import ShowPresets
 from minerva.cli.report import Report
-from minerva.cli.train import train_type, with_algorithm
+from minerva.cli.train import parsed_train, train_types, with_algorithm
 from minerva.cli.tune import Tune
 from minerva.cli.video import RecordVideo
 from minerva.errors import MinervaError, TrainingError, printable
 from minerva.runs.output import make_console
 from minerva.runs.signals import SIGNALS, STOPS, exit_status, raised_signals, status_of
+from minerva.trainers.registry import ALGORITHMS
+from minerva.version import __version__
 
 DONE, FAILED, WRONG_INPUT = 0, 1, 2
 
 STOPPED_EARLY = "stopped before the first checkpoint was written: run the same command again."
 
-DESCRIPTION = "Minerva: MPO, V-MPO and PPO for continuous control."
+DESCRIPTION = f"""Minerva {__version__}: MPO, V-MPO, PPO and SAC for continuous control.
+
+minerva --version prints the version, minerva --tyro-print-completion bash (or zsh, tcsh) a script that completes
+commands and options."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 2 wrong input, 130 SIGINT, 143 SIGTERM, 1 otherwise."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"minerva {__version__}")
+        return DONE
     errors = make_console(stderr=True)
     handler = RichHandler(console=errors, show_time=False, show_path=False)
     handler.setFormatter(_PrintableFormatter("%(message)s"))
@@ -113,25 +122,35 @@ def _handled_by_entry() -> bool:
     return signal.getsignal(signal.SIGTERM) is _exit_at_once
 
 
+COMMANDS: dict[str, Any] = {
+    "evaluate": Evaluate,
+    "video": RecordVideo,
+    "benchmark": Benchmark,
+    "tune": Tune,
+    "report": Report,
+    "presets": ShowPresets,
+    "export": ExportPolicy,
+    "docs": Docs,
+}
+"""The subcommands beside `train`."""
+
+
 def _parse(arguments: list[str]) -> Any:
-    """Return the subcommand with its options. `train`'s defaults depend on the arguments, and so does its type."""
-    arguments = with_algorithm(arguments)
-    train: Any = make_dataclass("Train", [("command", train_type(arguments))], frozen=True)
+    """Return the subcommand with its options.
+
+    Its own parser is used if it is named, whose messages then name its own options and help page.
+    """
+    arguments = with_algorithm(in_full(arguments))
+    name = arguments[0] if arguments else ""
+    if name in COMMANDS:
+        return parsed(COMMANDS[name], arguments[1:], f"minerva {name}")
+    if name == "train" and arguments[1:2] and arguments[1] in ALGORITHMS:
+        return parsed_train(arguments[1], arguments[2:])
+    train: Any = make_dataclass("Train", [("command", Union[tuple(train_types().values())])], frozen=True)  # noqa: UP007
     train.__doc__ = "Train an agent with one of the algorithms."
-    types = {
-        "train": train,
-        "evaluate": Evaluate,
-        "video": RecordVideo,
-        "benchmark": Benchmark,
-        "tune": Tune,
-        "report": Report,
-        "presets": ShowPresets,
-        "export": ExportPolicy,
-        "docs": Docs,
-    }
+    types = {"train": train, **COMMANDS}
     subcommands: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
-    markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    chosen = tyro.cli(subcommands, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
+    chosen = parsed(subcommands, arguments, "minerva", DESCRIPTION)
     return getattr(chosen, "command", chosen)
 
 

@@ -1,5 +1,6 @@
 """`minerva presets`: print the tuned hyperparameters and the source of each value."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -34,18 +35,34 @@ class ShowPresets:
         algos = ALGORITHMS if self.algo == "all" else [self.algo]
         found = [(algo, preset) for algo in algos for preset in presets(algo).values()]
         if self.env is None:
-            for algo, preset in found:
-                console.print(f"{algo:5} {preset.name}")
+            _list(console, found)
             return 0
         shown = [(algo, preset) for algo, preset in found if preset.name == self.env]
         if not shown:
             names = {preset.name for _, preset in found}
-            raise ConfigError(
-                f"{self.env} has no preset, so it trains with the default settings. {nearest(self.env, names)}"
-            )
+            raise ConfigError(f"{self.env} has no preset. {nearest(self.env, names)}")
         for algo, preset in shown:
             _show(console, algo, preset)
         return 0
+
+
+INTRODUCTION = """Presets: tuned settings, each with its source.
+minerva train ALGO --env ENV uses the defaults of ALGO; --preset auto uses its preset for ENV, if there is one, --preset NAME any.
+minerva presets NAME shows the settings of a preset and where each comes from.
+"""
+
+
+def _list(console: Console, found: Sequence[tuple[str, Preset]]) -> None:
+    """Print what presets are, and a table of their names with the algorithms that have them."""
+    console.print(INTRODUCTION, soft_wrap=True)
+    algos = list(dict.fromkeys(algo for algo, _ in found))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("preset", *algos):
+        table.add_column(heading, no_wrap=True)
+    for name in dict.fromkeys(preset.name for _, preset in found):
+        having = {algo for algo, preset in found if preset.name == name}
+        table.add_row(name, *(algo if algo in having else "-" for algo in algos))
+    console.print(table)
 
 
 def _show(console: Console, algo: str, preset: Preset) -> None:

@@ -7,10 +7,6 @@ from pathlib import Path
 import tyro
 
 from minerva.errors import ConfigError, RunError, printable
-from minerva.lab.analysis.comparison import compare
-from minerva.lab.analysis.records import read_records
-from minerva.lab.analysis.report import page
-from minerva.lab.analysis.tables import latex, markdown
 from minerva.runs.folder import write_atomically
 from minerva.runs.output import make_console
 
@@ -38,6 +34,13 @@ class Report:
             raise ConfigError(
                 "report needs runs to compare: give run folders, folders that contain runs, or result files."
             )
+        from minerva.lab.analysis.comparison import (
+            compare,
+        )  # NumPy and PyTorch, which reading the options does not need
+        from minerva.lab.analysis.records import read_records
+        from minerva.lab.analysis.report import page
+        from minerva.lab.analysis.tables import latex, markdown
+
         unread: list[RunError] = []
         comparison = compare(read_records(self.runs, unread))
         for error in unread:

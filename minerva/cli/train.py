@@ -3,39 +3,30 @@
 import contextlib
 import functools
 import io
-import shlex
-import shutil
-import sys
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Union, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from minerva.api import DEFAULT_STEPS, make_trainer
+from minerva.cli.arguments import VALUES, parsed
 from minerva.cli.env_kwargs import kwargs_words, parse_kwargs
-from minerva.cli.seeds import Seeds
-from minerva.compute.compiled import CompileMode, MatmulPrecision
-from minerva.compute.ranks import Ranks, init_from_torchrun
+from minerva.cli.typed_env import import_from_here
+from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
 from minerva.envs.engines.registry import EngineName
-from minerva.envs.ids import EnvLike
-from minerva.envs.saved import KWARGS, MADE_BY, made_again, with_kwargs
 from minerva.errors import ConfigError, RunError, printable
-from minerva.loop.collector import Collector
-from minerva.presets import NONE, preset_for
-from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
-from minerva.runs.output import make_console
-from minerva.runs.settings import Result
-from minerva.runs.signals import exit_status, ignored_signals
-from minerva.runs.store import CheckpointStore
+from minerva.presets import DEFAULT_STEPS, NONE, preset_for
+from minerva.runs.folder import PROVENANCE, read_config
 from minerva.trainers.registry import ALGORITHMS, config_class
 
+if TYPE_CHECKING:
+    from minerva.envs.ids import EnvLike
+
 DEFAULT_ENV = "Pendulum-v1"
+VERSIONED = re.compile(r"-v\d+$")
 
 SAVED = ("env", "seed", "device", "engine", "total_steps", "eval_every", "eval_episodes", "compile", "matmul")
 """Run options stored in a run's config.yaml."""
@@ -46,7 +37,8 @@ class RunOptions:
     """What to train on, for how long, and where to write."""
 
     env: str = DEFAULT_ENV
-    """Environment id: a Gymnasium id, dm_control/<domain>/<task>, or your_module:YourEnv-v0."""
+    """Environment: a Gymnasium id, dm_control/<domain>/<task>, or of your own module, which may lie in the working
+    directory, your_module:YourEnv-v0, your_module:Class or your_module:function."""
     env_kwargs: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[NAME=VALUE ...]")] = None
     """Arguments of the environment, such as g=1.0 max_episode_steps=100. Values are JSON, or else text."""
     trust_env: bool = False
@@ -68,7 +60,11 @@ class RunOptions:
     """Address of the Ray cluster that hosts the actors; None: start Ray on this machine."""
     engine: EngineName = "auto"
     """Engine that steps the environments: gymnasium; processes (Gymnasium environments in subprocesses, which may
-    raise, hang or crash); envpool (C++ threads); auto: envpool if it is installed and has the task, else gymnasium."""
+    raise, hang or crash); envpool (C++ threads); auto: envpool if it is installed and has the task, else gymnasium.
+    envpool is several times as fast, but a run that was stopped begins new episodes when it is resumed, and the seeds
+    give other episodes than gymnasium's."""
+    exact: bool = False
+    """Refuse an engine that cannot resume a run as if it had never been stopped; auto then takes gymnasium."""
     preset: str = "none"
     """Settings to start from instead of the defaults: a preset's name, auto (the one named after the environment, if
     there is one), or a TOML file."""
@@ -100,116 +96,99 @@ class RunOptions:
     """Weights & Biases project to log to, besides TensorBoard."""
 
     @property
-    def task(self) -> EnvLike:
+    def task(self) -> "EnvLike":
         """The environment: the id with its arguments."""
+        from minerva.envs.saved import with_kwargs
+
         return with_kwargs(self.env, parse_kwargs(self.env_kwargs or ()))
 
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """Train an agent. The defaults shown below include the preset, if one is named."""
+    """A run to train: its options and the algorithm's hyperparameters."""
 
     run_options: RunOptions
     hyperparameters: Config
 
     def run(self) -> int:
         """Train, then print a summary. Return 0, or the signal's exit status if one stopped the run."""
-        options = self.run_options
-        algo = next(name for name in ALGORITHMS if isinstance(self.hyperparameters, config_class(name)))
-        config = config_class(algo).from_dict(self.hyperparameters.to_dict())
-        names = ("eval_every", "eval_episodes", "compile", "matmul", "threads", "wandb")
-        settings = {name: getattr(options, name) for name in names} | {"extend": options.resume is not None}
-        if options.seeds is not None or options.vary is not None:
-            return self._run_seeds(Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)
-        if options.resume is not None and len(options.resume) > 1:
-            return self._run_seeds(self._resumed_seeds(algo, options.resume), settings)
-        ranks = init_from_torchrun(options.device)
-        engine = _engine_or_collector(algo, config, options, ranks)
-        trainer = make_trainer(
-            *(algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks),
-            init_optimizer=options.init_optimizer,
-        )
-        folder = _run_folder(algo, options)
-        console = make_console(quiet=ranks.rank > 0)
-        _print_settings(console, algo, options, config, trainer.envs, ranks.count)
-        result = trainer.run(options.total_steps, folder, **settings)
-        ranks.shutdown()
-        with ignored_signals():  # the run is finished and saved: only the summary is left to print
-            if ranks.rank == 0:
-                _print_summary(console, algo, options.env, result)
-        return _exit_status([result])
+        from minerva.cli.training import run  # PyTorch, which takes seconds to import, and reading options needs none
 
-    def _run_seeds(self, seeds: Seeds, settings: dict[str, Any]) -> int:
-        """Train several seeds as one population, then print a summary. Return the exit status."""
-        options = self.run_options
-        if init_from_torchrun(options.device).count > 1:
-            raise ConfigError("Several seeds are trained together in one process: start it without torchrun.")
-        if options.actors:
-            raise ConfigError("--actors serves a single learner: train the seeds one by one, or without --actors.")
-        if options.resume is not None and (options.seeds is not None or options.vary is not None):
-            raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
-        start = options.init_from, options.init_optimizer
-        population = seeds.population(options.task, options.device, *start, options.engine)
-        folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
-        console = make_console()
-        _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)
-        results = population.run(options.total_steps, folders, **settings)
-        in_place = options.resume is not None or options.run_dir is not None
-        with ignored_signals():
-            resume = _resume_command(seeds.algo, options.env, *folders)
-            seeds.print_summary(console, results, None if in_place else resume)
-        return _exit_status(results)
-
-    def _resumed_seeds(self, algo: str, folders: Sequence[Path]) -> Seeds:
-        """Return the seeds of runs to resume together, each with its saved config and the command line's changes."""
-        saved = [_saved_command(algo, folder, self.run_options) for folder in folders]
-        for folder in folders:
-            _refuse_without_checkpoint(algo, folder)
-        hyperparameters = [command.hyperparameters.to_dict() for command in saved]
-        given = self.hyperparameters.to_dict()
-        overrides = {name: value for name, value in given.items() if value != hyperparameters[0][name]}
-        configs = [config_class(algo).from_dict({**values, **overrides}) for values in hyperparameters]
-        return Seeds(algo, [self.run_options.seed, *(command.run_options.seed for command in saved[1:])], configs)
+        return run(self)
 
 
-def _exit_status(results: Sequence[Result]) -> int:
-    """Return 0 if all runs finished, the status of the signal that stopped them, or 1 if a seed failed."""
-    if all(result.finished for result in results):
-        return 0
-    number = results[0].signal
-    return 1 if number is None else exit_status(number)
+def train_types() -> dict[str, Any]:
+    """Return the type of `minerva train` for each algorithm, with the algorithm's own defaults."""
+    return {
+        name: Annotated[
+            TrainCommand,
+            tyro.conf.subcommand(
+                name, default=TrainCommand(RunOptions(), _unchecked(name, {})), description=f"Train with {line.title}."
+            ),
+        ]
+        for name, line in ALGORITHMS.items()
+    }
 
 
-def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: Ranks) -> EngineName | Collector:
-    """Return the name of a local engine, or a collector of Ray actors."""
-    if not options.actors:
-        return options.engine
-    if ranks.count > 1:
-        raise ConfigError("--actors serves a single learner: start it without torchrun.")
-    from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import
-
-    return ray_collector(algo, config, options.task, options.actors, options.engine, options.address)
-
-
-def train_type(arguments: Sequence[str]) -> Any:
-    """Return the type of `minerva train`, with defaults from the preset, config file or run that the arguments name.
+def parsed_train(algo: str, arguments: Sequence[str]) -> TrainCommand:
+    """Return the options of `minerva train <algo>`, with defaults from the preset, config file or run that they name.
 
     The defaults depend on the environment, so the run options are parsed first.
     """
+    _refuse_names_of_others(algo, arguments)
     chosen = _parse_run_options(arguments)
-    algo = next((word for word in arguments if word in ALGORITHMS), None)
-    members = []
-    for name in ALGORITHMS:
-        default = _defaults(name, chosen) if name == algo else TrainCommand(RunOptions(), _unchecked(name, NONE.values))
-        members.append(Annotated[TrainCommand, tyro.conf.subcommand(name, default=default)])
-    return Union[tuple(members)]  # noqa: UP007  built at run time
+    import_from_here(chosen.env)
+    default, of = _defaults(algo, chosen)
+    command: TrainCommand = parsed(
+        TrainCommand,
+        arguments,
+        f"minerva train {algo}",
+        f"Train with {ALGORITHMS[algo].title}. The defaults shown are {of}.",
+        default,
+    )
+    hyperparameters = command.hyperparameters.to_dict()
+    given = {
+        name: value
+        for name, value in hyperparameters.items()
+        if value != default.hyperparameters.to_dict()[name] or f"--{name.replace('_', '-')}" in _options(arguments)
+    }
+    changed = config_class(algo).overridden(default.hyperparameters.to_dict(), given)
+    options = command.run_options
+    return TrainCommand(replace(options, env=_full_id(options.env)), _unchecked(algo, changed))
+
+
+def _options(arguments: Sequence[str]) -> list[str]:
+    """Return the names of the options among the arguments, as they are typed but with dashes for underscores."""
+    return [word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")]
+
+
+def _refuse_names_of_others(algo: str, arguments: Sequence[str]) -> None:
+    """Raise ConfigError for an option with the name that another library gives to a setting."""
+    own = {*config_class(algo).annotations(), *(field.name for field in fields(RunOptions))}
+    for option in _options(arguments):
+        name = option.removeprefix("--").replace("-", "_")
+        here = config_class(algo).names_here(name)
+        if here and name not in own:
+            options = " and ".join(f"--{word.replace('_', '-')}" for word in here.split(" and "))
+            raise ConfigError(f"{option} is called {options} here: minerva train {algo} --help lists all options.")
+
+
+def _full_id(env: str) -> str:
+    """Return an id that lacks its version with the newest."""
+    if VERSIONED.search(env) or ":" in env or env.startswith("dm_control/"):
+        return env
+    from minerva.envs.ids import full_id
+
+    return full_id(env)
 
 
 def with_algorithm(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of `minerva train`, adding the algorithm of the run to resume if they name none."""
     words = list(arguments)
+    if words[:1] != ["train"] or any(word in ALGORITHMS for word in words):
+        return words
     chosen = _parse_run_options(words)
-    if not chosen.resume or words[:1] != ["train"] or any(word in ALGORITHMS for word in words):
+    if not chosen.resume:
         return words
     algo = read_config(_config_file(chosen.resume[0], is_run=True)).get("algo")
     if not isinstance(algo, str) or algo not in ALGORITHMS:
@@ -221,7 +200,9 @@ def _parse_run_options(arguments: Sequence[str]) -> RunOptions:
     """Return the run options among the arguments, or the defaults if they cannot be parsed; not given, `env` is ""."""
     default = RunOptions(env="")
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):  # the full parse reports errors
-        return tyro.cli(RunOptions, default=default, args=list(arguments), return_unknown_args=True, add_help=False)[0]
+        return tyro.cli(
+            RunOptions, default=default, args=list(arguments), return_unknown_args=True, add_help=False, registry=VALUES
+        )[0]
     return default
 
 
@@ -233,20 +214,24 @@ def _config_file(source: Path, is_run: bool) -> Path:
     return file
 
 
-def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
-    """Return the default run options and hyperparameters: those of a run, of a config file, or of a preset."""
+def _defaults(algo: str, chosen: RunOptions) -> tuple[TrainCommand, str]:
+    """Return the default run options and hyperparameters, and in words whose they are."""
     if chosen.resume is not None and not chosen.resume:
         raise ConfigError("--resume needs a run: give its folder.")
     source = chosen.resume[0] if chosen.resume else chosen.config
-    if source is None:
-        preset = preset_for(algo, chosen.env or DEFAULT_ENV, chosen.preset)
-        budget = preset.values.get("total_steps", DEFAULT_STEPS)
-        values = {name: value for name, value in preset.values.items() if name != "total_steps"}
-        return TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
-    return _saved_command(algo, source, chosen)
+    if source is not None:
+        return saved_command(algo, source, chosen), f"those of {printable(str(source))}"
+    env = _full_id(chosen.env or DEFAULT_ENV)
+    preset = preset_for(algo, env, chosen.preset)
+    budget = preset.values.get("total_steps", DEFAULT_STEPS)
+    values = {name: value for name, value in preset.values.items() if name != "total_steps"}
+    command = TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
+    if preset is NONE:
+        return command, "the algorithm's own"
+    return command, f"those of the preset {preset.name}"
 
 
-def _saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
+def saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
     """Return the run options and hyperparameters saved in a run or a config.yaml, with the `chosen` environment."""
     is_run = chosen.resume is not None
     file = _config_file(source, is_run)
@@ -263,6 +248,8 @@ def _saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
 
 def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
+    from minerva.envs.saved import KWARGS, MADE_BY, made_again
+
     for name in saved:
         if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "history", "hyperparameters"}:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
@@ -274,19 +261,6 @@ def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
         options["env_kwargs"] = kwargs_words(saved.get(KWARGS) or {}) or None
         made_again({"env": DEFAULT_ENV, **saved}, chosen.env or None, chosen.trust_env)
     return RunOptions(**options)
-
-
-def _run_folder(algo: str, options: RunOptions) -> Path:
-    """Return the folder that this run is written to."""
-    if options.resume is None:
-        return options.run_dir or options.out_dir / new_folder_name(algo, options.env, options.seed)
-    _refuse_without_checkpoint(algo, options.resume[0])
-    return options.resume[0]
-
-
-def _refuse_without_checkpoint(algo: str, folder: Path) -> None:
-    if not CheckpointStore(RunFolder(folder, algo)).exists():
-        raise RunError(f"{folder} has no checkpoint to resume from: start the run again with --run-dir.")
 
 
 def _unchecked(algo: str, values: Any) -> Any:
@@ -303,84 +277,3 @@ def _unchecked(algo: str, values: Any) -> Any:
 def _without_checks(config: Any) -> Any:
     body = {"__post_init__": lambda self: None, "__doc__": config.__doc__, "__module__": config.__module__}
     return dataclass(frozen=True)(type(config.__name__, (config,), body))
-
-
-def _print_settings(
-    console: Console,
-    algo: str,
-    options: RunOptions,
-    config: Config,
-    envs: Any,
-    processes: int = 1,
-    seeds: Seeds | None = None,
-) -> None:
-    """Print the algorithm, environment, seeds, budget and engine, every hyperparameter, and what the task decides."""
-    ranks = f" of {processes} processes" if processes > 1 else ""
-    budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {envs.name}"
-    which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
-    task = escape(printable(str(options.task)))
-    console.print(f"[bold]{algo}[/] on [bold]{task}[/], {which}, {budget}", soft_wrap=True)
-    settings = config.to_dict()
-    text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
-    console.print(f"[dim]{text}[/]")
-    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived(envs.action.size).items())
-    if rules:
-        console.print(f"derived from the task: {rules}", soft_wrap=True)
-
-
-def _format_value(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _print_summary(console: Console, algo: str, env: str, result: Result) -> None:
-    """Print returns before and after training, and the commands to try next. The last line is `run: <folder>`."""
-
-    def say(line: str) -> None:  # paths and commands verbatim
-        console.print(printable(line), markup=False, soft_wrap=True)
-
-    folder = RunFolder(result.folder, algo)
-    quoted = shlex.quote(str(result.folder))
-    program = shlex.quote(f"import minerva; print(minerva.load_policy({str(result.folder)!r}))")
-    if result.finished:
-        _draw_learning_curve(folder, f"{algo} on {env}", result.random)
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        table.add_row("random policy", f"{result.random:,.1f}")
-        table.add_row("before training", f"{result.before:,.1f}")
-        table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
-        say("\nmean return of deterministic evaluation episodes")
-        console.print(table)
-        say(f"\nlearning curve: {folder.curve}")
-        say("next steps:")
-        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100{_trust(env)}")
-        say(f"  {_command('minerva')} video {quoted}{_trust(env)}")
-        say(f"  {_command('tensorboard')} --logdir {quoted}")
-        say(f"  {_command('python')} -c {program}")
-    else:
-        say(f"stopped at step {result.step:,}; a checkpoint is written. To resume, run:")
-        say(f"  {_resume_command(algo, env, result.folder)}")
-    say(f"run: {result.folder}")
-
-
-def _resume_command(algo: str, env: str, *folders: Path) -> str:
-    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}{_trust(env)}"
-
-
-def _trust(env: str) -> str:
-    """Return the option that a command needs to read the id of this environment from a run."""
-    return " --trust-env" if ":" in env else ""
-
-
-def _command(name: str) -> str:
-    """Return a command of this Python environment as the user can type it, even if it is not activated."""
-    here = Path(sys.executable).parent / name
-    if not here.exists() or shutil.which(name) == str(here):
-        return name
-    return shlex.quote(str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here))
-
-
-def _draw_learning_curve(folder: RunFolder, title: str, random_return: float) -> None:
-    if folder.curve.exists():
-        return  # leave a run that had finished before unchanged
-    from minerva.lab.analysis.curve import learning_curve  # matplotlib takes a second to import
-
-    learning_curve(folder, title, random_return)

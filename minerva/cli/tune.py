@@ -1,23 +1,11 @@
 """`minerva tune`: search for better hyperparameters and write them as a preset."""
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from minerva.api import tuned
-from minerva.config import parse_seeds
 from minerva.envs.engines.registry import EngineName
-from minerva.envs.ids import check_id
-from minerva.errors import ConfigError
-from minerva.lab.cluster.space import space
-from minerva.lab.cluster.tuning import Search, preset_file
-from minerva.presets import preset_for
-from minerva.runs.folder import write_atomically
-from minerva.runs.output import make_console
-from minerva.trainers.registry import config_class
 
 
 @dataclass(frozen=True)
@@ -57,32 +45,6 @@ class Tune:
 
     def run(self) -> int:
         """Search, write the preset, and print the best settings and the command that uses them."""
-        check_id(self.env)
-        preset = str(Path(self.preset).absolute()) if self.preset.endswith(".toml") else self.preset
-        for name in ("trials", "evaluations", "total_steps", "jobs"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1.")
-        kind = config_class(self.algo)
-        budget, values = tuned(self.algo, self.env, preset, self.total_steps, {})
-        dimensions = tuple(space(self.algo, kind.from_dict(values), self.search))
-        seeds, out = tuple(parse_seeds(self.seeds)), self.out.absolute()
-        console = make_console()
-        for each in dimensions:
-            console.print(f"searching {each}", markup=False)
-        options = (self.trials, self.evaluations, out, self.device, self.engine)
-        search = Search(self.algo, self.env, seeds, budget, preset, dimensions, *options)
-        best = search.run(self.address, self.jobs)
-        base = preset_for(self.algo, self.env, preset)
-        source = (
-            f"{shlex.join(['minerva', *sys.argv[1:]])}: the best of {best.trials} trials, {best.mean:,.1f} over "
-            f"{len(seeds)} seeds from {seeds[0]} after {best.step:,} steps"
-        )
-        known = {name: (value, base.sources[name]) for name, value in base.values.items()}
-        file = out / f"{self.algo}.toml"
-        write_atomically(file, preset_file(search, best, known, source))
-        console.print(f"best: {best.mean:,.1f} over {len(seeds)} seeds after {best.step:,} steps", markup=False)
-        for name, value in best.hyperparameters.items():
-            console.print(f"  {name} = {value}", markup=False)
-        command = shlex.join(["minerva", "train", self.algo, "--env", self.env, "--preset", str(file)])
-        console.print(f"next: {command}", markup=False, soft_wrap=True)
-        return 0
+        from minerva.cli.tuning import run  # PyTorch, which reading the options does not need
+
+        return run(self)

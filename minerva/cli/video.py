@@ -1,5 +1,6 @@
 """`minerva video`: record a video of a trained policy; no display is needed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import tyro
 from rich.status import Status
 
+from minerva.cli.typed_env import import_from_here
 from minerva.cli.which import Which
 from minerva.errors import ConfigError, printable
-from minerva.lab.analysis.video import Progress, VideoSettings, record
+from minerva.lab.analysis.video_settings import VideoSettings
 from minerva.runs.output import make_console
 from minerva.runs.signals import STOPS, raised_signals, status_of
 
@@ -38,6 +40,9 @@ class RecordVideo:
         """Record the video and print its path. Return 0; a signal's status if one stopped it: nothing is written."""
         if self.seed is not None and self.seed < 0:
             raise ConfigError(f"seed is {self.seed}: it must be 0 or more.")
+        from minerva.lab.analysis.video import record  # PyTorch, which reading the options does not need
+
+        import_from_here(self.env)
         console = make_console()
         try:
             with raised_signals(), console.status("rendering") as status:
@@ -56,7 +61,7 @@ class RecordVideo:
         return 0
 
 
-def _show_progress(status: Status, episodes: int) -> Progress:
+def _show_progress(status: Status, episodes: int) -> Callable[[int, int, float], None]:
     def show(episode: int, step: int, total: float) -> None:
         status.update(f"rendering episode {episode + 1} of {episodes}, step {step:,}, return {total:,.1f}")
 

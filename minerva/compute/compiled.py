@@ -5,19 +5,17 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.compute.torch_private import GraphPass, eliminate_common_subexpressions, inductor_options
 from minerva.errors import TrainingError
 
 logger = logging.getLogger("minerva")
 aten = torch.ops.aten
-
-CompileMode = Literal["auto", "off"]
-MatmulPrecision = Literal["highest", "high"]
 
 MIN_CALLS_TO_COMPILE = 10_000
 """Fewest calls that repay compiling, which takes about 15 s once and saves 2 ms or more per call."""

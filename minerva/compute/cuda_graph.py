@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from minerva.compute.compiled import CompileMode, compiled, first_line
+from minerva.compute.compiled import compiled, first_line
+from minerva.compute.modes import CompileMode
 from minerva.compute.torch_private import copy_each
 from minerva.compute.tree import Tree, copy_, leaves, mapped
 

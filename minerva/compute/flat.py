@@ -19,9 +19,12 @@ class FlatParameters:
         self.names = list(named)
         self.shapes = [parameter.shape for parameter in named.values()]
         self.sizes = [parameter.numel() for parameter in named.values()]
-        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in named.values()])
         self.module = module
-        self.move(self.vector)
+        first = next(iter(named.values()))
+        vector = torch.empty(sum(self.sizes), dtype=first.dtype, device=first.device)
+        for parameter, part in zip(named.values(), self.by_name(vector).values(), strict=True):
+            part.copy_(parameter.detach())
+        self.move(vector)
 
     def move(self, vector: Tensor) -> None:
         """Use `vector`, which holds equal values, as the storage of the parameters."""
@@ -43,14 +46,14 @@ class FlatParameters:
 
     def matrices(self) -> Tensor:
         """Return a vector that is 1 at the weights of linear layers, and 0 at biases and at the scales of norms."""
-        flags = [
-            torch.full((size,), float(len(shape) > 1)) for size, shape in zip(self.sizes, self.shapes, strict=True)
-        ]
-        return torch.cat(flags).to(self.vector)
+        flags = torch.zeros_like(self.vector)
+        for part, shape in zip(flags.split(self.sizes), self.shapes, strict=True):
+            part.fill_(len(shape) > 1)
+        return flags
 
     def mark(self, prefixes: tuple[str, ...]) -> Tensor:
         """Return a boolean vector that is true at the parameters whose names start with one of `prefixes`."""
-        flags = [
-            torch.full((size,), name.startswith(prefixes)) for name, size in zip(self.names, self.sizes, strict=True)
-        ]
-        return torch.cat(flags).to(self.vector.device)
+        flags = torch.zeros_like(self.vector, dtype=torch.bool)
+        for part, name in zip(flags.split(self.sizes), self.names, strict=True):
+            part.fill_(name.startswith(prefixes))
+        return flags

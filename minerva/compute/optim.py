@@ -1,27 +1,14 @@
 """Adam and SGD as pure functions of tensors, chosen by a config."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from minerva.config import FRACTION, Config
+from minerva.config import OptimizerConfig, OptimizerType
 from minerva.formulas.optimizers import adam, sgd
 
-OptimizerType = Literal["adam", "sgd"]
 Moments = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class OptimizerConfig(Config):
-    """Optimiser settings, inherited by the algorithms' configs."""
-
-    # Optimiser
-    optimizer_type: OptimizerType = "adam"
-    """"adam" (eps 1e-5) or "sgd"."""
-    sgd_momentum: Annotated[float, FRACTION] = 0.9
-    """Momentum of "sgd"."""
 
 
 class Optimizer:

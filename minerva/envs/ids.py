@@ -4,6 +4,7 @@ import contextlib
 import copy
 import importlib
 import importlib.util
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import ENV_ID_RE
+from gymnasium.envs.registration import ENV_ID_RE, find_highest_version, get_env_id, parse_env_id
+from gymnasium.wrappers import TimeLimit
 
 from minerva.config import nearest
-from minerva.errors import EnvError
+from minerva.errors import EnvError, pip_install
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ def factory(env: EnvLike, /, **options: Any) -> EnvFactory:
     """Return a function that makes a new copy of the environment at each call; `options` go to `gymnasium.make`."""
     if isinstance(env, str):
         env_id = _gymnasium_id(env)
+        own = _own(env)
+        if own is not None:
+            return lambda: _call_own(own, options)
         return lambda: _make(env, env_id, **options)
     if isinstance(env, Task):
         return _with_arguments(env, **options)
@@ -69,6 +74,15 @@ def factory(env: EnvLike, /, **options: Any) -> EnvFactory:
         f"The environment is a {type(env).__name__}: give an id such as 'Pendulum-v1', a function that makes "
         "an environment, or a gymnasium environment."
     )
+
+
+def full_id(env: str) -> str:
+    """Return an id that lacks its version with the newest, as gymnasium would take it; any other id as it is."""
+    if env.startswith(DM_CONTROL) or ":" in env or not ENV_ID_RE.fullmatch(env):
+        return env
+    namespace, name, version = parse_env_id(env)
+    newest = find_highest_version(namespace, name) if version is None and env not in gym.registry else None
+    return env if newest is None else get_env_id(namespace, name, newest)
 
 
 def known_ids() -> list[str]:
@@ -84,6 +98,8 @@ def known_ids() -> list[str]:
 def check_id(env_id: str) -> None:
     """Raise EnvError with the nearest ids if there is no environment of this id. No environment is made."""
     module, _, name = _gymnasium_id(env_id).rpartition(":")
+    if _own(env_id) is not None:
+        return
     with _env_errors(env_id):
         if module:
             importlib.import_module(module)  # importing it registers the environment
@@ -93,6 +109,35 @@ def check_id(env_id: str) -> None:
             raise
         except gym.error.Error:  # no version, or a module without such an environment
             raise gym.error.NameNotFound from None
+
+
+def _own(env_id: str) -> Callable[..., Any] | None:
+    """Return the environment's class or the function that `module:name` names; None if the name is registered."""
+    module, _, name = env_id.rpartition(":")
+    if not module:
+        return None
+    with _env_errors(env_id):
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ModuleNotFoundError as error:
+            if error.name != module.partition(".")[0]:
+                raise
+            raise EnvError(
+                f"{env_id} is of the module {module!r}, and none of that name can be imported: start in its folder, or "
+                "install it."
+            ) from None
+    by_class = isinstance(found, type) and issubclass(found, gym.Env)
+    return found if name not in gym.registry and (by_class or inspect.isfunction(found)) else None
+
+
+def _call_own(make: Callable[..., Any], options: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """Make an environment of a user's class or function; the render mode is passed to those that take one."""
+    given = dict(options)
+    limit = given.pop("max_episode_steps", None)
+    if "render_mode" in given and "render_mode" not in inspect.signature(make).parameters:
+        del given["render_mode"]
+    env = _call(lambda: make(**given))
+    return env if limit is None else TimeLimit(env, limit)
 
 
 def _gymnasium_id(env_id: str) -> str:
@@ -108,7 +153,7 @@ def _gymnasium_id(env_id: str) -> str:
         raise EnvError(f"{env_id} does not name a dm_control task: write dm_control/<domain>/<task>. {close}")
     tasks = _dm_control_tasks()
     if not tasks:
-        raise EnvError(f"{env_id} needs dm_control, which is not installed: pip install -e '.[dm-control]'.")
+        raise EnvError(f"{env_id} needs dm_control, which is not installed: {pip_install('dm-control')}.")
     if (parts[1], parts[2]) not in tasks:
         raise EnvError(f"{env_id} is not a task of dm_control. {nearest(env_id, known_ids())}")
     return f"{DM_CONTROL}{parts[1]}-{parts[2]}-v0"
@@ -169,7 +214,8 @@ def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
     env = make()
     if not isinstance(env, gym.Env):
         raise EnvError(
-            f"The function given as environment returned a {type(env).__name__}: it must return a gymnasium.Env."
+            f"The function given as environment returned a {type(env).__name__}: it must return a gymnasium.Env; "
+            "shimmy.GymV21CompatibilityV0(env=env) makes one of an environment of gym."
         )
     if _made.get(id(env.unwrapped)) is env.unwrapped:
         raise EnvError(

@@ -1,6 +1,7 @@
 """Render one environment: stepped as in an evaluation, with a frame of every state."""
 
 import contextlib
+import importlib.util
 import os
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.headless import select_gl_backend
 from minerva.envs.ids import EnvLike, Task, env_name, factory, is_dm_control
-from minerva.errors import EnvError
+from minerva.errors import EnvError, pip_install
 from minerva.spec import Array
 
 DRAWN_BY_MUJOCO = "gymnasium.envs.mujoco"
@@ -62,7 +63,7 @@ class DrawnEnv:
             drawn: Any = self._env.render()
         except gym.error.DependencyNotInstalled as error:
             missing = "pygame" if "pygame" in str(error) else str(error).splitlines()[0]
-            raise EnvError(f"{self.name} is drawn with {missing}: pip install -e '.[video]'.") from None
+            raise EnvError(f"{self.name} is drawn with {missing}: {pip_install('video')}.") from None
         except Exception as error:  # whatever MuJoCo's or the user's renderer raises
             reason = next(iter(str(error).strip().splitlines()), "")
             raise EnvError(f"{self.name} cannot be drawn ({type(error).__name__}: {reason}).") from error
@@ -77,6 +78,21 @@ class DrawnEnv:
     def close(self) -> None:
         """Release the environment's resources."""
         self._engine.close()
+
+
+def drawable(env: EnvLike) -> bool:
+    """Return whether a video of the environment can be recorded, as far as is known without drawing it."""
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        return False
+    try:
+        made = factory(env)()
+    except Exception:  # whatever an environment raises: this is asked for a hint alone
+        return False
+    made.close()
+    drawn_by = str(made.spec.entry_point) if made.spec else ""
+    by_pygame = drawn_by.startswith(DRAWN_OTHERWISE)
+    modes = made.metadata.get("render_modes") or ()
+    return "rgb_array" in modes and not (by_pygame and importlib.util.find_spec("pygame") is None)
 
 
 def _prepare_mujoco(env: EnvLike) -> None:

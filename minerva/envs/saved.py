@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from minerva.envs.ids import EnvLike, Task, env_name
+from minerva.envs.ids import EnvLike, Task, env_name, full_id
 from minerva.errors import EnvError
 
 ID, KWARGS, MADE_BY = "env", "env_kwargs", "env_made_by"
@@ -137,6 +137,7 @@ def made_again(about: Mapping[str, Any], given: EnvLike | None = None, trust: bo
     or if it names code that was not imported yet and the person does not `trust` it.
     """
     env_id, kwargs = about[ID], about.get(KWARGS) or {}
+    given = full_id(given) if isinstance(given, str) else given
     if given is not None and not _equal(given, env_id):
         return given
     if not isinstance(env_id, str) or not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
@@ -144,7 +145,7 @@ def made_again(about: Mapping[str, Any], given: EnvLike | None = None, trust: bo
     if given is None and MADE_BY in about:
         raise EnvError(
             f"{env_id} cannot be made again from the files of its run, for it was given as {about[MADE_BY]}: give it "
-            "again, in Python as env=..., on the command line as --env with a registered id."
+            "again, in Python as env=..., on the command line as --env module:Class, or --env with a registered id."
         )
     env = with_kwargs(env_id, kwargs)
     if given is None and not trust:
@@ -156,8 +157,9 @@ def refuse_unknown_code(env: EnvLike) -> None:
     """Raise EnvError if an environment that a file names would import a module that is not imported yet."""
     words = _texts([env.id, env.kwargs] if isinstance(env, Task) else env)
     modules = [word.rpartition(":")[0] for word in words if ":" in word]
+    called = ":" in env_name(env) and env_name(env).rpartition(":")[2] not in gym.registry
     for module in modules:
-        if module not in sys.modules:
+        if module not in sys.modules or called:  # a function of any module could be named, with arguments of the file
             raise EnvError(
                 f"{env} is named in a file, and making it would import and run the module {module!r}: if you trust "
                 f"it, add --trust-env, or name it yourself with --env {env_name(env)} (in Python env=...)."

@@ -75,8 +75,8 @@ def _check_box(space: spaces.Box, name: str) -> None:
         )
     if not (np.all(np.abs(space.low) <= LARGEST) and np.all(np.abs(space.high) <= LARGEST)):
         raise EnvError(
-            f"{name} has unbounded actions: give them finite bounds (float32 ends at {LARGEST:.2g}), for example with "
-            "gymnasium.wrappers.RescaleAction."
+            f"{name} has unbounded actions: give them finite bounds (float32 ends at {LARGEST:.2g}), in its "
+            "action_space or with gymnasium.wrappers.TransformAction(env, func, action_space)."
         )
     if not np.all(space.low < space.high):
         raise EnvError(f"{name} has an action whose lower bound is not below its upper bound: {space}.")

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from minerva.compute import tree
-from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, CompileMode, compiled, options_for
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, compiled, options_for
 from minerva.compute.cuda_graph import InPlace
+from minerva.compute.modes import CompileMode
 from minerva.compute.numpy_function import HostFunction, NotOnHostError
 from minerva.compute.tree import Tree, mapped
 from minerva.loop.agent import Agent, Rows, metrics_to_host

@@ -19,7 +19,7 @@ from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
 from minerva.envs.ids import EnvLike, env_name
 from minerva.envs.saved import saved
-from minerva.errors import CheckpointError, ConfigError
+from minerva.errors import CheckpointError, ConfigError, with_short_traceback
 from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
 from minerva.loop.collector import Collector, LocalCollector
@@ -48,6 +48,7 @@ class Trainer(ABC):
     config: Any
     health: Health
 
+    @with_short_traceback
     def __init__(
         self,
         env_id: EnvLike,
@@ -130,6 +131,7 @@ class Trainer(ABC):
     def rules(self) -> Iterable[Rule]:
         """Return the health checks of a run."""
 
+    @with_short_traceback
     def train(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train for `total_steps` environment steps and write the run into `out_dir`.
 
@@ -331,5 +333,6 @@ def usable_device(device: str) -> torch.device:
     if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"device is {device}, and this machine has {torch.cuda.device_count()} GPU(s), from cuda:0.")
     if wanted.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {device!r}: Minerva runs on cpu and cuda.")
+        why = " Apple's mps has no float64, in which statistics and rewards are summed." if wanted.type == "mps" else ""
+        raise ConfigError(f"device is {device!r}: Minerva runs on cpu and cuda.{why}")
     return wanted

@@ -25,6 +25,9 @@ class Preset(NamedTuple):
 
 NONE = Preset("none", {}, {})
 
+DEFAULT_STEPS = 1_000_000
+"""Environment steps of a run whose preset names none."""
+
 RESERVED = ("algo", "sources", "shared")
 """Tables of a preset file that are not presets: the algorithm, the sources by key, and shared blocks of settings."""
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 import minerva
@@ -30,8 +29,12 @@ LARGEST_CONFIG = 1_000_000
 """Characters; a real config has a few thousand."""
 
 
+SUFFIX, OLD_SUFFIX = ".safetensors", ".pt"
+"""How the names of checkpoints end. They are safetensors files, and until version 0.1 were called as torch's are."""
+
+
 class RunFolder:
-    """Paths inside one run's folder. Constructing it does not touch the disk."""
+    """Paths inside one run's folder. Constructing it writes nothing; a run keeps the names that it began with."""
 
     def __init__(self, path: Path, algo: str) -> None:
         self.path, self.algo = path, algo
@@ -40,9 +43,11 @@ class RunFolder:
         self.evaluations = path / "eval" / "evaluations.jsonl"
         self.curve = path / "learning_curve.png"
         self.tensorboard = path / "tensorboard"
-        self.last = path / "checkpoints" / f"{algo}_last.pt"
-        self.previous = path / "checkpoints" / f"{algo}_previous.pt"
-        self.best = path / "checkpoints" / f"{algo}_best.pt"
+        begun = any((path / "checkpoints" / f"{algo}_{name}{OLD_SUFFIX}").exists() for name in ("last", "previous"))
+        self.suffix = OLD_SUFFIX if begun else SUFFIX
+        self.last, self.previous, self.best = (
+            path / "checkpoints" / f"{algo}_{name}{self.suffix}" for name in ("last", "previous", "best")
+        )
 
     def existing_config(self) -> dict[str, Any] | None:
         """Return the config of the run in this folder, or None if the folder is empty or new.
@@ -162,7 +167,8 @@ def find_checkpoint(path: Path, which: str = "best") -> Path:
         raise RunError(f"There is no {which} checkpoint: ask for best or last.")
     if path.is_file():
         return path
-    found = sorted((path / "checkpoints").glob(f"*_{which}.pt")) or sorted((path / "checkpoints").glob("*_last.pt"))
+    patterns = [f"*_{name}{suffix}" for name in (which, "last") for suffix in (SUFFIX, OLD_SUFFIX)]
+    found = [file for pattern in patterns for file in sorted((path / "checkpoints").glob(pattern))]
     if not found:
         raise RunError(f"{path} contains no run with a checkpoint: give a run's folder or a checkpoint file.")
     for inside in (path / "checkpoints", found[0]):
@@ -172,6 +178,8 @@ def find_checkpoint(path: Path, which: str = "best") -> Path:
 
 def provenance() -> dict[str, Any]:
     """Return the versions, commit and current time that config.yaml records."""
+    import torch
+
     versions = {"python": platform.python_version(), "minerva": minerva.__version__}
     for package in PACKAGES:
         try:
@@ -188,11 +196,15 @@ def provenance() -> dict[str, Any]:
 
 def _instructions() -> str:
     """Return the CPU instruction set that PyTorch uses: others sum in another order."""
+    import torch
+
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _gpu() -> str:
     """Return the name of the GPU that this process uses, or "none"."""
+    import torch
+
     return torch.cuda.get_device_name() if torch.cuda.is_initialized() else "none"
 
 

@@ -14,7 +14,7 @@ from minerva.compute.compiled import matmul_precision
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree
 from minerva.envs.engine import Episode
-from minerva.errors import CheckpointError, RunError, TrainingError, printable
+from minerva.errors import CheckpointError, RunError, TrainingError, pip_install, printable
 from minerva.evaluation import EvaluationInterruptedError, info_means, longest_episode
 from minerva.runs import files
 from minerva.runs.callbacks import tell
@@ -163,7 +163,10 @@ class Run:
             self.folder.create(self.config)
             if not self.trainer.resumes_exactly and self.number == 0:  # once per population
                 name = self.config.get("engine")
-                self._say(f"{name} cannot be saved in mid-episode: if this run is resumed, it begins new episodes.")
+                self._say(
+                    f"{name} cannot be saved in mid-episode: if this run is resumed, it begins new episodes. "
+                    "(--exact takes an engine that is slower and resumes exactly.)"
+                )
             self.trainer.start(0)
         else:
             self._resume(changed)
@@ -225,7 +228,7 @@ class Run:
         if before not in (None, now):
             raise RunError(
                 f"{self.folder.path} contains a run on the engine {before}, and this one would use {now}: resume it "
-                f"with --engine {before} (pip install -e '.[envpool]' installs envpool), or give another folder."
+                f"with --engine {before} ({pip_install('envpool')} installs envpool), or give another folder."
             )
 
     def _versions_and_workers(self) -> dict[str, Any]:

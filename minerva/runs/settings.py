@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
 
-from minerva.compute.compiled import CompileMode, MatmulPrecision
+from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.config import checked
 from minerva.errors import ConfigError
 from minerva.runs.callbacks import Callback, Function, check_callbacks
+from minerva.utils.wandb_utils import refuse_missing_wandb
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class RunSettings:
         if isinstance(self.info_keys, str):
             raise ConfigError(f"info_keys is {self.info_keys!r}: it must be a list, such as [{self.info_keys!r}].")
         check_callbacks(self.callbacks)
+        if self.wandb is not None:
+            refuse_missing_wandb()
         checked("compile", self.compile, CompileMode)
         checked("matmul", self.matmul, MatmulPrecision)
 

@@ -108,7 +108,7 @@ class CheckpointStore:
         save_checkpoint(self.folder.last, Checkpoint(checkpoint.about, state), backup=backup, copy=copy)
         needed = {self._path(segment) for segment in (*segments, *self._segments)}
         self._segments, self._last_is_good = segments, True
-        for path in set(self.folder.last.parent.glob(f"{self.folder.algo}_replay_*.pt")) - needed:
+        for path in set(self.folder.last.parent.glob(f"{self.folder.algo}_replay_*{self.folder.suffix}")) - needed:
             files.remove(path)
 
     def exists(self) -> bool:
@@ -196,7 +196,9 @@ class CheckpointStore:
         return known
 
     def _path(self, segment: Segment) -> Path:
-        return self.folder.last.with_name(f"{self.folder.algo}_replay_{segment.first}_{segment.end}.pt")
+        return self.folder.last.with_name(
+            f"{self.folder.algo}_replay_{segment.first}_{segment.end}{self.folder.suffix}"
+        )
 
 
 def _refuse_non_finite(checkpoint: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""Optional logging to Weights & Biases: if it is missing, offline or fails, training continues with one warning."""
+"""Optional logging to Weights & Biases: if it is offline or fails, training continues with one warning."""
 
 import contextlib
 import importlib
@@ -6,9 +6,19 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from minerva.errors import ConfigError, pip_install
+
 logger = logging.getLogger("minerva")
 
 _warned = False
+
+
+def refuse_missing_wandb() -> None:
+    """Raise ConfigError if the package of Weights & Biases is not installed: before a run that is to log there."""
+    try:
+        importlib.import_module("wandb")
+    except ImportError:
+        raise ConfigError(f"Weights & Biases is asked for and not installed: {pip_install('wandb')}.") from None
 
 
 def log_wandb(metrics: Mapping[str, Any], step: int | None = None, silent: bool = False, run: Any = None) -> bool:

@@ -178,7 +178,7 @@ REFUSED = [
 def paths(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished run, and things that are not what a command expects."""
     folder = tmp_path_factory.mktemp("wrong")
-    run, last = finished_run.folder, finished_run.folder / "checkpoints" / "ppo_last.pt"
+    run, last = finished_run.folder, finished_run.folder / "checkpoints" / "ppo_last.safetensors"
     names = "text truncated empty damaged pickled torch_file safetensors newer other_algorithm broken_yaml missing"
     made = {name: folder / name for name in names.split()} | {"run": run, "foreign": folder / "foreign"}
     made["foreign"].mkdir()
@@ -198,7 +198,7 @@ def paths(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -
         patch.setattr(checkpoints, "FORMAT", 99)
         save_checkpoint(made["newer"], Checkpoint(about, state))
     made["no_checkpoint"] = folder / "no_checkpoint"
-    shutil.copytree(run, made["no_checkpoint"], ignore=shutil.ignore_patterns("*.pt"))
+    shutil.copytree(run, made["no_checkpoint"], ignore=shutil.ignore_patterns("*.safetensors"))
     return made | wrong_configs(run / "config.yaml", folder)
 
 

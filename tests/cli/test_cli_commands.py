@@ -47,7 +47,7 @@ def test_training_ends_with_the_result_and_as_last_line_the_folder(finished_run:
 def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> None:
     printed = " ".join(finished_run.output.split())
     for name, value in (
-        load_checkpoint(finished_run.folder / "checkpoints/ppo_last.pt").about["hyperparameters"].items()
+        load_checkpoint(finished_run.folder / "checkpoints/ppo_last.safetensors").about["hyperparameters"].items()
     ):
         assert f"{name}={'x'.join(map(str, value)) if isinstance(value, list) else value}" in printed
 
@@ -94,9 +94,9 @@ def test_evaluating_more_often_changes_no_weight(finished_run: FinishedRun, tmp_
 
 
 def test_a_run_starts_from_the_policy_it_is_given(finished_run: FinishedRun, tmp_path: Path) -> None:
-    best = load_checkpoint(finished_run.folder / "checkpoints" / "ppo_best.pt")
+    best = load_checkpoint(finished_run.folder / "checkpoints" / "ppo_best.safetensors")
     assert main(train_command(tmp_path / "run", init_from=finished_run.folder)) == 0
-    before = load_checkpoint(tmp_path / "run" / "checkpoints" / "ppo_last.pt").state["returns"]["before"]
+    before = load_checkpoint(tmp_path / "run" / "checkpoints" / "ppo_last.safetensors").state["returns"]["before"]
     assert before == best.about["return"]
 
 
@@ -167,7 +167,7 @@ def test_the_same_run_dir_command_repeated_finishes_the_run(
 def test_evaluate_finds_again_what_the_run_recorded(
     which: str, finished_run: FinishedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorded = load_checkpoint(finished_run.folder / "checkpoints" / f"ppo_{which}.pt").about["return"]
+    recorded = load_checkpoint(finished_run.folder / "checkpoints" / f"ppo_{which}.safetensors").about["return"]
     options = ["--last"] if which == "last" else []
     assert main(["evaluate", str(finished_run.folder), "--episodes", str(EPISODES), *options]) == 0
     out = capsys.readouterr().out
@@ -178,8 +178,11 @@ def test_evaluate_finds_again_what_the_run_recorded(
 
 def test_presets_lists_every_preset_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
-    listed = [tuple(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert listed == [(algo, name) for algo in ALGORITHMS for name in presets(algo)]
+    introduction, _, table = capsys.readouterr().out.partition("preset  ")
+    assert "--env ENV uses the preset" in introduction
+    listed = {tuple(line.split()) for line in table.splitlines()[1:]}
+    names = {name for algo in ALGORITHMS for name in presets(algo)}
+    assert listed == {(name, *(algo if name in presets(algo) else "-" for algo in ALGORITHMS)) for name in names}
 
 
 def test_presets_shows_each_number_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:

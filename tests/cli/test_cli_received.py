@@ -56,7 +56,7 @@ def test_no_escape_sequence_of_a_file_reaches_the_terminal(
     if where == "config":
         change_config(run, env=ESCAPES, algo=ESCAPES if command.startswith("report") else "ppo")
     elif where == "checkpoint":
-        for file in (run / "checkpoints").glob("ppo_*.pt"):
+        for file in (run / "checkpoints").glob("ppo_*.safetensors"):
             about, state = load_checkpoint(file)
             monkeypatch.setattr("minerva.runs.checkpoint.check_plain", lambda value: None)
             save_checkpoint(file, Checkpoint({**about, "env": ESCAPES, "versions": {ESCAPES: ESCAPES}}, state))

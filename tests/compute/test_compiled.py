@@ -10,14 +10,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minerva.compute.compiled import (
-    MIN_CALLS_TO_COMPILE,
-    MatmulPrecision,
-    compiled,
-    matmul_precision,
-    options_for,
-    rewrite_for_cpu,
-)
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, compiled, matmul_precision, options_for, rewrite_for_cpu
+from minerva.compute.modes import MatmulPrecision
 from minerva.errors import TrainingError
 from minerva.formulas.gaussian import gaussian_kl_std
 from minerva.formulas.lagrange import inverse_positive, positive

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.compute.optim import Optimizer, OptimizerType
+from minerva.compute.optim import Optimizer
+from minerva.config import OptimizerType
 
 THEIRS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.05, eps=1e-5),

@@ -151,7 +151,21 @@ def test_the_environment_of_twenty_lines_learns(tmp_path: Path) -> None:
     path.write_text(script)
     done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "runs" / "reach" / "checkpoints" / "ppo_last.pt").is_file()
+    assert (tmp_path / "runs" / "reach" / "checkpoints" / "ppo_last.safetensors").is_file()
+
+
+def test_a_checkpoint_is_looked_into_as_the_guide_shows(
+    finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script, *_) = (
+        text for text in blocks(REPOSITORY / "docs" / "guides" / "first-run.md", "python") if "safe_" in text
+    )
+    shutil.copytree(finished_run.folder, tmp_path / "runs" / "<folder>")
+    monkeypatch.chdir(tmp_path)
+    exec(script, {})
+    shown = capsys.readouterr().out
+    assert shown.startswith("ppo Pendulum-v1 ")
+    assert "'trainer/agent/network" in shown
 
 
 def test_the_example_in_the_guide_is_the_one_that_is_exported() -> None:

@@ -117,7 +117,7 @@ def test_an_outdated_id_is_refused_with_the_newer_one() -> None:
 
 def test_dm_control_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EnvError, match=r"pip install -e '\.\[dm-control\]'"):
+    with pytest.raises(EnvError, match=r"pip install "):
         make_engine("dm_control/cheetah/run", 1)
 
 

@@ -203,3 +203,18 @@ def test_the_person_may_name_it_and_then_it_is_imported(planted: Path) -> None:
 def test_a_damaged_record_is_refused(about: dict[str, Any]) -> None:
     with pytest.raises(EnvError, match="cannot be made: give another"):
         made_again(about)
+
+
+@pytest.mark.parametrize("env", ["subprocess:check_call", "gymnasium:make", "tiny_runs:Paced"])
+def test_a_file_names_no_function_to_be_called(env: str) -> None:
+    module = env.partition(":")[0]
+    importlib.import_module(module)  # what is imported already could be called without importing anything
+    for about in ({"env": env}, {"env": env, "env_kwargs": {"args": ["touch", "trace"]}}):
+        with pytest.raises(EnvError, match=rf"would import and run the module '{module}'.*--env {env}"):
+            made_again(about)
+    assert made_again({"env": env}, given=env) == env
+
+
+def test_a_given_id_without_its_version_is_the_saved_one_with_its_arguments() -> None:
+    about = {"env": "Pendulum-v1", "env_kwargs": {"g": 1.0}}
+    assert made_again(about, given="Pendulum") == made_again(about)

@@ -97,7 +97,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def state_of(folder: Path) -> Checkpoint:
-    (path,) = folder.glob("checkpoints/*_last.pt")
+    (path,) = folder.glob("checkpoints/*_last.safetensors")
     return load_checkpoint(path)
 
 

@@ -110,9 +110,9 @@ def test_a_seed_that_is_ahead_waits_for_the_others(tmp_path: Path) -> None:
 
 def test_a_finished_population_is_left_as_it_is(tmp_path: Path) -> None:
     before = together("ppo", [0, 1], tmp_path)
-    written = {path: path.read_bytes() for path in tmp_path.rglob("*.pt")}
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
     assert together("ppo", [0, 1], tmp_path) == before
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.pt")} == written
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == written
 
 
 def test_a_seed_that_goes_astray_is_named_and_the_others_do_not_notice(
@@ -167,7 +167,7 @@ def test_what_cannot_be_trained_together_is_refused(changed: dict[str, Any], mes
     seeds = changed.pop("seeds", [0, 1])
     with pytest.raises(ConfigError, match=message):
         together("ppo", seeds, tmp_path, **changed)
-    assert not list(tmp_path.rglob("*.pt"))
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_seeds_as_they_are_written() -> None:

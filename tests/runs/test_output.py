@@ -31,7 +31,7 @@ def shell(line: str, folder: Path, **environment: str) -> tuple[int, str, str]:
 
 
 def assert_finished(folder: Path) -> None:
-    assert load_checkpoint(folder / "checkpoints" / "ppo_last.pt").about["finished"]
+    assert load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors").about["finished"]
     assert training_steps(folder) == list(range(BATCH, STEPS + 1, BATCH))
 
 

@@ -174,7 +174,7 @@ def test_every_report_is_one_row_with_the_means_of_its_episodes(tmp_path: Path) 
 
 def test_best_is_replaced_only_by_a_strictly_higher_return(tmp_path: Path) -> None:
     best: list[int | None] = []
-    path = tmp_path / "checkpoints" / "ppo_best.pt"
+    path = tmp_path / "checkpoints" / "ppo_best.safetensors"
     means = [1.0, 0.5, 3.0, 3.0, 2.0, 3.5]
     result = Idle(means).train(50, tmp_path, eval_every=10, callbacks=[AtCheckpoint(best, path)])
     assert best == [None, 0, 0, 20, 20, 20, 50, 50]
@@ -183,7 +183,7 @@ def test_best_is_replaced_only_by_a_strictly_higher_return(tmp_path: Path) -> No
 
 def test_last_is_the_state_at_the_last_evaluation_and_at_the_end(tmp_path: Path) -> None:
     last: list[int | None] = []
-    path = tmp_path / "checkpoints" / "ppo_last.pt"
+    path = tmp_path / "checkpoints" / "ppo_last.safetensors"
     Idle().train(50, tmp_path, eval_every=20, callbacks=[AtCheckpoint(last, path)])
     assert last == [0, 0, 20, 40, 50]
     assert load_checkpoint(path).state["trainer"]["updates"] == 5
@@ -219,7 +219,7 @@ def test_a_callback_ends_the_run_and_a_later_one_still_hears_of_it(tmp_path: Pat
     result = Idle().train(100, tmp_path, callbacks=[stop_at(30), lambda step, *_: heard.append(step)])
     assert (result.step, result.finished) == (30, False)
     assert heard == [10, 20, 30]
-    assert step_of(tmp_path / "checkpoints" / "ppo_last.pt") == 30
+    assert step_of(tmp_path / "checkpoints" / "ppo_last.safetensors") == 30
 
 
 # --- going on -------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_anew(tmp_path: Path)
 def test_a_folder_with_a_run_of_another_config_is_refused_and_left_alone(stopped: bool, tmp_path: Path) -> None:
     Idle(seed=0).train(20, tmp_path, callbacks=[stop_at(10)])
     if not stopped:
-        (tmp_path / "checkpoints" / "ppo_last.pt").unlink()
+        (tmp_path / "checkpoints" / "ppo_last.safetensors").unlink()
     before = snapshot(tmp_path)
     with pytest.raises(RunError, match=r"another config \(seed: 0 -> 1\): give another folder"):
         Idle(seed=1).train(20, tmp_path)
@@ -285,23 +285,23 @@ def test_a_damaged_last_checkpoint_falls_back_to_the_one_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Idle([1.0, 5.0, 3.0, 2.0]).train(100, tmp_path, eval_every=10, callbacks=[stop_at(30)])
-    last = tmp_path / "checkpoints" / "ppo_last.pt"
+    last = tmp_path / "checkpoints" / "ppo_last.safetensors"
     last.write_bytes(last.read_bytes()[:-8])
     with caplog.at_level(logging.WARNING, "minerva"):
         result = Idle([0.0]).train(100, tmp_path, eval_every=10)
-    assert "ppo_last.pt is cut off" in caplog.text
-    assert "ppo_previous.pt instead" in caplog.text
+    assert "ppo_last.safetensors is cut off" in caplog.text
+    assert "ppo_previous.safetensors instead" in caplog.text
     assert result.finished
     assert (result.before, result.best, result.after) == (1.0, 5.0, 0.0)
     assert training_steps(tmp_path) == [*range(10, 101, 10)]
-    assert step_of(tmp_path / "checkpoints" / "ppo_best.pt") == 10
+    assert step_of(tmp_path / "checkpoints" / "ppo_best.safetensors") == 10
 
 
 def test_if_both_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path) -> None:
     Idle().train(20, tmp_path, callbacks=[stop_at(10)])
     for path in (tmp_path / "checkpoints").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"ppo_last\.pt is cut off"):
+    with pytest.raises(CheckpointError, match=r"ppo_last\.safetensors is cut off"):
         Idle().train(20, tmp_path)
 
 
@@ -313,17 +313,17 @@ def test_a_non_finite_loss_stops_the_run_by_name_and_keeps_the_last_good_checkpo
     value: float, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        TrainingError, match=r"losses/value_loss became -?(nan|inf) at step 50.*ppo_last.pt.*learning rate"
+        TrainingError, match=r"losses/value_loss became -?(nan|inf) at step 50.*ppo_last.safetensors.*learning rate"
     ):
         Idle().train(100, tmp_path, eval_every=20, losses=[1, 1, 1, 1, value])
-    assert step_of(tmp_path / "checkpoints" / "ppo_last.pt") == 40
+    assert step_of(tmp_path / "checkpoints" / "ppo_last.safetensors") == 40
     assert training_steps(tmp_path) == [10, 20, 30, 40]
 
 
 def test_there_is_a_good_checkpoint_from_the_start(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="at step 10"):
         Idle().train(100, tmp_path, losses=[math.nan])
-    assert step_of(tmp_path / "checkpoints" / "ppo_last.pt") == 0
+    assert step_of(tmp_path / "checkpoints" / "ppo_last.safetensors") == 0
     assert Idle().train(100, tmp_path).finished
 
 

@@ -57,9 +57,9 @@ def test_the_folder_holds_what_the_specification_says_and_no_leftovers(folder: P
         "learning_curve.png",
         "tensorboard",
         "checkpoints",
-        "checkpoints/ppo_last.pt",
-        "checkpoints/ppo_best.pt",
-        "checkpoints/ppo_previous.pt",
+        "checkpoints/ppo_last.safetensors",
+        "checkpoints/ppo_best.safetensors",
+        "checkpoints/ppo_previous.safetensors",
         "eval",
         "eval/evaluations.jsonl",
         "videos",
@@ -135,8 +135,8 @@ def test_evaluations_hold_every_episode_behind_the_means(folder: Path) -> None:
 
 def test_checkpoints_say_what_they_are(folder: Path) -> None:
     rows = [row for row in read_rows(folder / "metrics.jsonl") if "eval/return_mean" in row]
-    best = load_checkpoint(folder / "checkpoints" / "ppo_best.pt").about
-    last = load_checkpoint(folder / "checkpoints" / "ppo_last.pt").about
+    best = load_checkpoint(folder / "checkpoints" / "ppo_best.safetensors").about
+    last = load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors").about
     highest = max(rows, key=lambda row: row["eval/return_mean"])
     assert (best["step"], best["return"]) == (highest["step"], highest["eval/return_mean"])
     assert (last["step"], last["return"]) == (STEPS, rows[-1]["eval/return_mean"])
@@ -176,8 +176,8 @@ def test_differences_ignore_where_a_run_was_made() -> None:
 
 
 def test_a_run_stands_for_its_best_checkpoint_or_its_last(folder: Path, tmp_path: Path) -> None:
-    assert find_checkpoint(folder) == folder / "checkpoints" / "ppo_best.pt"
-    assert find_checkpoint(folder, "last") == folder / "checkpoints" / "ppo_last.pt"
+    assert find_checkpoint(folder) == folder / "checkpoints" / "ppo_best.safetensors"
+    assert find_checkpoint(folder, "last") == folder / "checkpoints" / "ppo_last.safetensors"
     only_last = RunFolder(tmp_path, "ppo").last
     only_last.parent.mkdir()
     only_last.touch()

@@ -28,6 +28,7 @@ from tiny_runs import (
 )
 
 from minerva.cli.main import main
+from minerva.policy import load_policy
 from minerva.runs import files
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.run import Run
@@ -67,6 +68,17 @@ def test_a_stopped_run_goes_on_and_finishes(tmp_path: Path) -> None:
     assert training_steps(tmp_path) == list(range(BATCH, STEPS + 1, BATCH))
 
 
+def test_a_run_with_checkpoints_of_the_old_name_goes_on_under_it(tmp_path: Path) -> None:
+    make_trainer().train(STEPS, tmp_path, **SETTINGS, callbacks=[lambda step, *_: step >= 2 * BATCH])
+    for path in list((tmp_path / "checkpoints").iterdir()):
+        path.rename(path.with_suffix(".pt"))
+    assert load_policy(tmp_path, "last").about["step"] == 2 * BATCH
+    assert make_trainer().train(STEPS, tmp_path, **SETTINGS).finished
+    assert training_steps(tmp_path) == list(range(BATCH, STEPS + 1, BATCH))
+    assert {path.suffix for path in (tmp_path / "checkpoints").iterdir()} == {".pt"}
+    assert load_policy(tmp_path, "last").about["step"] == STEPS
+
+
 def test_two_runs_resumed_at_the_same_step_are_the_same_run(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make_trainer().train(STEPS, tmp_path / name, **SETTINGS, callbacks=[lambda *_: True])
@@ -78,7 +90,7 @@ def test_a_run_that_a_gpu_began_goes_on_without_one_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_trainer().train(STEPS, tmp_path, **SETTINGS, callbacks=[lambda step, *_: step >= 2 * BATCH])
-    before = load_checkpoint(tmp_path / "checkpoints" / "ppo_last.pt").state["trainer"]["agent"]["network"]
+    before = load_checkpoint(tmp_path / "checkpoints" / "ppo_last.safetensors").state["trainer"]["agent"]["network"]
     as_if_on_a_gpu(tmp_path)
     fresh = make_trainer()
     with Run(fresh, STEPS, tmp_path, RunSettings(**{**SETTINGS, "quiet": False})) as run:
@@ -137,8 +149,10 @@ def test_sigint_and_sigterm_write_a_checkpoint_and_resume_finishes_without_gaps(
         code, out, seconds = interrupted(arguments, folder, number)
         assert code == 128 + number
         assert seconds < 10
-        assert f"  minerva train ppo --resume {folder} --trust-env\nrun: {folder}\n" in out
-        assert load_checkpoint(folder / "checkpoints" / "ppo_last.pt").about["step"] == training_steps(folder)[-1]
+        assert f"  minerva train ppo --resume {folder} --env {PACED}\nrun: {folder}\n" in out
+        assert (
+            load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors").about["step"] == training_steps(folder)[-1]
+        )
     with contextlib.redirect_stdout(io.StringIO()) as output:
         assert main(resume) == 0
     assert f"resuming {folder} from step " in output.getvalue()
@@ -158,7 +172,7 @@ def test_a_run_that_diverges_exits_with_1_and_names_the_loss(
     err = capsys.readouterr().err
     assert err.startswith("error: losses/")
     assert "A lower learning rate" in err
-    weights = load_checkpoint(folder / "checkpoints" / "ppo_last.pt").state["trainer"]["agent"]["network"]
+    weights = load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors").state["trainer"]["agent"]["network"]
     assert all(torch.isfinite(weight).all() for weight in weights.values())
 
 
@@ -185,7 +199,7 @@ def test_resume_knows_the_algorithm_and_goes_on_from_the_checkpoint_before_the_l
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_trainer().train(STEPS, tmp_path, **SETTINGS, callbacks=[lambda step, *_: step >= 2 * BATCH])
-    (tmp_path / "checkpoints" / "ppo_last.pt").unlink()
+    (tmp_path / "checkpoints" / "ppo_last.safetensors").unlink()
     assert main(["train", "--resume", str(tmp_path)]) == 0
     assert f"resuming {tmp_path} from step {2 * BATCH}" in capsys.readouterr().out
     assert main(["train", "--resume", str(tmp_path)]) == 0

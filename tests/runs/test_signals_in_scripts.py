@@ -64,7 +64,7 @@ def started(folder: Path, script: str, *words: str) -> subprocess.Popen[str]:
 
 
 def assert_saved_where_it_stopped(run: Path) -> None:
-    about = load_checkpoint(run / "checkpoints" / "ppo_last.pt").about
+    about = load_checkpoint(run / "checkpoints" / "ppo_last.safetensors").about
     assert about["step"] == training_steps(run)[-1]
     assert not about["finished"]
 

@@ -67,7 +67,7 @@ def test_every_row_is_written_once_and_removed_when_nobody_needs_it(
         files, "before", lambda operation, path: written.append(path.name) if operation == "rename" else None
     )
     saved(folder, 8, 16, 24, 32, 40, 40)
-    names = [f"mpo_replay_{first}_{first + 8}.pt" for first in range(0, 40, 8)]
+    names = [f"mpo_replay_{first}_{first + 8}.safetensors" for first in range(0, 40, 8)]
     assert [name for name in written if "replay" in name] == names
     assert segments(folder) == sorted(names[2:])  # rows 20 to 39 for the last, and the same for the one before it
 
@@ -77,7 +77,8 @@ def test_many_new_rows_are_written_in_pieces_and_come_back(folder: RunFolder, mo
     saved(folder, 7, 18)
     sizes = [path.stat().st_size for path in folder.last.parent.glob("*_replay_*")]
     assert segments(folder) == sorted(
-        f"mpo_replay_{first}_{end}.pt" for first, end in ((0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 16), (16, 18))
+        f"mpo_replay_{first}_{end}.safetensors"
+        for first, end in ((0, 3), (3, 6), (6, 7), (7, 10), (10, 13), (13, 16), (16, 18))
     )
     assert max(sizes) - min(sizes) <= 16
     found = CheckpointStore(folder).newest()
@@ -188,10 +189,10 @@ def test_rows_that_both_checkpoints_need_are_gone_without_if_they_are_damaged(
     damaged: str, left: tuple[int, int], folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     saved(folder, 8, 16, 24)
-    (folder.last.parent / f"mpo_replay_{damaged}.pt").write_bytes(b"")
+    (folder.last.parent / f"mpo_replay_{damaged}.safetensors").write_bytes(b"")
     with caplog.at_level(logging.WARNING, "minerva"):
         found = CheckpointStore(folder).newest()
-    assert f"mpo_replay_{damaged}.pt" in caplog.text
+    assert f"mpo_replay_{damaged}.safetensors" in caplog.text
     assert found.rows_lost
     kept = torch.cat([part["float32"] for _, part in found.rows]).flatten()
     assert torch.equal(kept, torch.arange(*map(float, left)))
@@ -205,7 +206,7 @@ def test_rows_that_both_checkpoints_need_are_gone_without_if_they_are_damaged(
 
 def test_damage_of_rows_that_only_the_last_needs_costs_one_checkpoint(folder: RunFolder) -> None:
     saved(folder, 8, 16, 24)
-    (folder.last.parent / "mpo_replay_16_24.pt").write_bytes(b"")
+    (folder.last.parent / "mpo_replay_16_24.safetensors").write_bytes(b"")
     found = CheckpointStore(folder).newest()
     assert (found.path, found.rows_lost, found.checkpoint.about["step"]) == (folder.previous, False, 1)
 
@@ -221,7 +222,7 @@ def test_weights_that_are_not_finite_are_not_saved(value: float, folder: RunFold
 
 def test_a_run_without_a_checkpoint_is_named(folder: RunFolder) -> None:
     assert not CheckpointStore(folder).exists()
-    with pytest.raises(CheckpointError, match=r"mpo_last\.pt does not exist"):
+    with pytest.raises(CheckpointError, match=r"mpo_last\.safetensors does not exist"):
         CheckpointStore(folder).newest()
 
 

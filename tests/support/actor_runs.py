@@ -56,7 +56,7 @@ def train(algo: str, blocks: RemoteCollector | str, folder: Path, *callbacks: St
 
 def learned(folder: Path) -> dict[str, Any]:
     """All that the agent of a run owns."""
-    (path,) = folder.glob("checkpoints/*_last.pt")
+    (path,) = folder.glob("checkpoints/*_last.safetensors")
     agent: dict[str, Any] = load_checkpoint(path).state["trainer"]["agent"]
     return agent
 

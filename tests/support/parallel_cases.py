@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from minerva import MPOAgent, PPOAgent, PPOConfig, VMPOAgent
-from minerva.compute.compiled import MIN_CALLS_TO_COMPILE, CompileMode
+from minerva.compute.compiled import MIN_CALLS_TO_COMPILE
 from minerva.compute.cuda_graph import InPlace
+from minerva.compute.modes import CompileMode
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.compute.tree import leaves, mapped
 from minerva.data.normalizers import RewardNorm

@@ -110,7 +110,7 @@ def as_if_on_a_gpu(folder: Path, config: bool = True, checkpoint: bool = True) -
             file.read_text().replace("device: cpu", "device: cuda").replace("gpu: none", "gpu: NVIDIA H200")
         )
     if checkpoint:
-        last = folder / "checkpoints" / "ppo_last.pt"
+        last = folder / "checkpoints" / "ppo_last.safetensors"
         about, state = load_checkpoint(last)
         state["trainer"]["agent"]["generator"] = torch.arange(16, dtype=torch.uint8)  # as long as a CUDA generator's
         made = {"device": "cuda", "versions": {**about["versions"], "gpu": "NVIDIA H200"}}
@@ -130,7 +130,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
 
 def learned(folder: Path) -> Any:
     """Weights, moments, normalisers and generators at a run's end."""
-    return load_checkpoint(folder / "checkpoints" / "ppo_last.pt").state["trainer"]
+    return load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors").state["trainer"]
 
 
 def rows_without_clock(folder: Path) -> list[dict[str, Any]]:

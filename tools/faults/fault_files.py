@@ -42,7 +42,7 @@ def damage(folder: Path) -> Case:
         source = random.Random(f"damage {number}")
         algo, place = source.choice(list(known)), folder / f"damage_{number}"
         shutil.copytree(folder / algo, place)
-        path = source.choice(sorted((place / "checkpoints").glob("*.pt")))
+        path = source.choice(sorted((place / "checkpoints").glob("*.safetensors")))
         name = _damage(path, source)
         failure = _noticed(algo, place, path, path.name in needed[algo, "last"])
         shared = path.name in needed[algo, "last"] & needed[algo, "previous"]  # it goes on, but cannot be the same
@@ -56,9 +56,9 @@ def damage(folder: Path) -> Case:
 
 def _files(place: Path, algo: str, which: str) -> set[str]:
     """Return the names of all files that a checkpoint needs."""
-    name = f"{algo}_{which}.pt"
+    name = f"{algo}_{which}.safetensors"
     segments = load_checkpoint(place / "checkpoints" / name).state["replay_segments"]
-    return {name, *(f"{algo}_replay_{first}_{end}.pt" for first, end, _ in segments)}
+    return {name, *(f"{algo}_replay_{first}_{end}.safetensors" for first, end, _ in segments)}
 
 
 def _damage(path: Path, source: random.Random) -> str:

@@ -97,12 +97,12 @@ def hostile(folder: Path) -> Case:
 
 
 def _checkpoint(place: Path, algo: str) -> Path:
-    return place / "checkpoints" / f"{algo}_last.pt"
+    return place / "checkpoints" / f"{algo}_last.safetensors"
 
 
 def _alone(place: Path, algo: str) -> Path:
     """The last checkpoint, with no other one to fall back to."""
-    (place / "checkpoints" / f"{algo}_previous.pt").unlink(missing_ok=True)
+    (place / "checkpoints" / f"{algo}_previous.safetensors").unlink(missing_ok=True)
     return _checkpoint(place, algo)
 
 
@@ -268,7 +268,9 @@ def _rows(algo: str, source: random.Random) -> tuple[str, Spoil]:
 
 
 def _links(algo: str, source: random.Random) -> tuple[str, Spoil]:
-    name = source.choice(("metrics.jsonl", "eval/evaluations.jsonl", "config.yaml", f"checkpoints/{algo}_last.pt"))
+    name = source.choice(
+        ("metrics.jsonl", "eval/evaluations.jsonl", "config.yaml", f"checkpoints/{algo}_last.safetensors")
+    )
     target = source.choice(("precious", "marker"))
 
     def spoil(place: Path) -> None:
@@ -294,7 +296,9 @@ def _folders(algo: str, source: random.Random) -> tuple[str, Spoil]:
 
 def _pipes(algo: str, source: random.Random) -> tuple[str, Spoil]:
     """Replace a file by a named pipe, whose opening would block forever."""
-    name = source.choice(("metrics.jsonl", "eval/evaluations.jsonl", "config.yaml", f"checkpoints/{algo}_last.pt", "x"))
+    name = source.choice(
+        ("metrics.jsonl", "eval/evaluations.jsonl", "config.yaml", f"checkpoints/{algo}_last.safetensors", "x")
+    )
 
     def spoil(place: Path) -> None:
         (place / name).unlink(missing_ok=True)

@@ -70,7 +70,7 @@ def populations(folder: Path) -> Case:
 
 def operations_of_a_save(run: Reference, algo: str) -> list[int]:
     """The numbers of the file operations of one save amid the run, of writes in pieces some; in an order by lot."""
-    renames = [n for n, name in enumerate(run.operations) if name == f"rename {algo}_last.pt"]
+    renames = [n for n, name in enumerate(run.operations) if name == f"rename {algo}_last.safetensors"]
     first, last = renames[len(renames) // 2] + 1, renames[len(renames) // 2 + 1]
     pieces = [n for n in range(first, last + 1) if run.operations[n].startswith("write")]
     left_out = {n for i, n in enumerate(pieces) if i % 4}

@@ -20,7 +20,7 @@ from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import DM_CONTROL, EnvLike, Task, env_name, factory, is_dm_control
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.spaces import prepared, specs
-from minerva.errors import EnvError
+from minerva.errors import EnvError, pip_install
 from minerva.spec import Array
 
 GYMNASIUM_TASKS = (
@@ -94,7 +94,7 @@ class EnvPoolEngine(HostEngine):
         if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
             return f"EnvPool does not have {env}"
         if importlib.util.find_spec("envpool") is None:
-            return "EnvPool is not installed: pip install -e '.[envpool]'"
+            return f"EnvPool is not installed: {pip_install('envpool')}"
         try:
             envpool = _envpool()
             if _task(env) not in envpool.list_all_envs():

@@ -12,6 +12,7 @@ from minerva.envs.engine import numbers_in
 from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvLike, env_name, factory
 from minerva.envs.mujoco_log import route_warnings
+from minerva.envs.old_interface import ADVICE, of_old_interface
 from minerva.envs.rehearsal import rehearse
 from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared, specs
@@ -64,7 +65,8 @@ class GymnasiumEngine(HostEngine):
         obs = np.empty((len(which), *self.observation.shape), self.observation.dtype)
         for row, i in zip(obs, which, strict=True):
             try:
-                first, _ = self.envs[i].reset(seed=None if seeds is None else seeds[i])
+                answer = self.envs[i].reset(seed=None if seeds is None else seeds[i])
+                first, _ = answer if isinstance(answer, tuple) else (answer,)  # an array of two is no pair
             except Exception as error:
                 raise self._failed("reset", i, error) from error
             row[:] = self._shaped(first, i)
@@ -149,6 +151,8 @@ class GymnasiumEngine(HostEngine):
     def _failed(self, call: str, index: int, error: Exception) -> EnvStepError:
         """Return an EnvStepError that names the environment and the line that raised."""
         place = traceback.extract_tb(error.__traceback__)[-1]
+        if of_old_interface(error, place):
+            return EnvStepError(f"{self.env_name} has the old interface of gym in {call} ({error}): {ADVICE}")
         return EnvStepError(
             f"{self.env_name} raised {type(error).__name__} in {call} of environment {self._first + index}: {error} "
             f"({place.filename}, line {place.lineno}). Fix the environment; the last checkpoint is unchanged."

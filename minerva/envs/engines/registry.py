@@ -3,11 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Literal
 
-import torch
-
 from minerva.config import checked
-from minerva.envs.engine import Engine
-from minerva.envs.ids import EnvLike
 
 ENGINES = {
     "gymnasium": "minerva.envs.engines.gymnasium:GymnasiumEngine",
@@ -19,13 +15,18 @@ ENGINES = {
 FASTEST_FIRST = ("envpool", "gymnasium")
 """Engines that `auto` tries, in this order."""
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the command line reads the names without PyTorch and gymnasium
+    import torch
+
+    from minerva.envs.engine import Engine
+    from minerva.envs.ids import EnvLike
+
     EngineName = str
 else:
     EngineName = Literal[("auto", *ENGINES)]
 
 
-def engine_class(name: str) -> type[Engine]:
+def engine_class(name: str) -> "type[Engine]":
     """Import and return the class of the engine called `name`."""
     module, _, kind = ENGINES[name].partition(":")
     found: type[Engine] = getattr(importlib.import_module(module), kind)
@@ -33,24 +34,26 @@ def engine_class(name: str) -> type[Engine]:
 
 
 def make_engine(
-    env: EnvLike,
+    env: "EnvLike",
     num_envs: int,
     engine: EngineName = "auto",
     share: int = 1,
-    device: torch.device | None = None,
-) -> Engine:
+    device: "torch.device | None" = None,
+) -> "Engine":
     """Make `num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it works, else gymnasium.
 
     `processes` steps gymnasium's environments in subprocesses, which may raise, hang or die. `share` engines share the
     machine's cores. `device` is the learner's: an engine that can simulate on it does.
     """
+    import torch
+
     checked("engine", engine, EngineName)
     if engine == "auto":
         engine = next(name for name in FASTEST_FIRST if engine_class(name).unavailable_reason(env) is None)
     return engine_class(engine).make(env, num_envs, share, device or torch.device("cpu"))
 
 
-def engine_like(trained: EngineName, env: EnvLike) -> tuple[EngineName, str | None]:
+def engine_like(trained: EngineName, env: "EnvLike") -> tuple[EngineName, str | None]:
     """Return (engine, None) for the engine a policy was trained with, or (gymnasium, reason) if that is unavailable."""
     reason = engine_class(trained).unavailable_reason(env)
     return (trained, None) if reason is None else ("gymnasium", reason)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -16,68 +16,17 @@ from minerva.envs.engines.registry import engine_class
 from minerva.envs.ids import EnvLike
 from minerva.envs.rendering import DrawnEnv
 from minerva.envs.saved import made_again
-from minerva.errors import CheckpointError, ConfigError
+from minerva.errors import CheckpointError, ConfigError, pip_install
 from minerva.evaluation import FIRST_SEED
+from minerva.lab.analysis.video_settings import FASTEST, LONGEST, VideoSettings
 from minerva.policy import Policy, load_policy
 from minerva.runs.folder import find_checkpoint, refuse_foreign
 
 logger = logging.getLogger("minerva")
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Format = Literal["mp4", "gif"]
-
-SIZE: dict[str, tuple[int, int]] = {"mp4": (640, 480), "gif": (320, 240)}
-FASTEST: dict[str, float] = {"mp4": 50.0, "gif": 100 / 3}
-"""Largest frame rates that players and browsers show well."""
-LONGEST: dict[str, float] = {"mp4": 600.0, "gif": 120.0}
-"""Longest videos in seconds; a GIF of two minutes already has tens of megabytes."""
-SMALLEST, LARGEST = 64, 1920
 LAST_FRAME = 0.7
 """Seconds for which an episode's last frame is shown."""
-
-
-@dataclass(frozen=True)
-class VideoSettings:
-    """Episodes, format, size and frame rate of a video."""
-
-    episodes: int = 1
-    """Episodes to record; episode i starts from seed + 10000 + i, as in an evaluation."""
-    format: Format = "mp4"
-    """mp4 (small and sharp) or gif (supported everywhere)."""
-    width: int | None = None
-    """Width in pixels of MuJoCo's frames; None: 640 for mp4 and 320 for gif. Other renderers keep their size."""
-    height: int | None = None
-    """Height in pixels of MuJoCo's frames; None: 480 for mp4 and 240 for gif."""
-    fps: float | None = None
-    """Largest number of frames per second; None: 50 for mp4 and 33 for gif. Episodes play in real time."""
-    seconds: float | None = None
-    """Longest part of each episode to record, in seconds; None: the whole episode."""
-    overlay: bool = True
-    """Show episode, step and return in the frame."""
-
-    def checked(self) -> Self:
-        """Return self, or raise ConfigError. Not done in `__post_init__`, where tyro would reword the error."""
-        if self.format not in SIZE:
-            raise ConfigError(f"format is {self.format}: it must be mp4 or gif.")
-        if self.episodes < 1:
-            raise ConfigError(f"episodes is {self.episodes}: it must be at least 1.")
-        for name in ("width", "height"):
-            value = getattr(self, name)
-            if value is not None and not SMALLEST <= value <= LARGEST:
-                raise ConfigError(f"{name} is {value}: it must be between {SMALLEST} and {LARGEST}.")
-        for name in ("fps", "seconds"):
-            value = getattr(self, name)
-            if value is not None and not (0 < value < math.inf):
-                raise ConfigError(f"{name} is {value}: it must be above 0.")
-        if self.fps is not None and not 1 <= self.fps <= 120:
-            raise ConfigError(f"fps is {self.fps:g}: it must be between 1 and 120.")
-        return self
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Return width and height in pixels."""
-        width, height = SIZE[self.format]
-        return self.width or width, self.height or height
 
 
 @dataclass(frozen=True)
@@ -243,7 +192,7 @@ def _write_mp4(path: Path, pictures: Iterator[Array], fps: float) -> None:
         import imageio_ffmpeg
     except ImportError:
         raise ConfigError(
-            "An mp4 is written with imageio-ffmpeg, which is not installed: pip install -e '.[video]', or ask for "
+            f"An mp4 is written with imageio-ffmpeg, which is not installed: {pip_install('video')}, or ask for "
             "--format gif."
         ) from None
     first = next(pictures)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_type_hints
 
-from minerva.compute.compiled import MatmulPrecision
+from minerva.compute.modes import MatmulPrecision
 from minerva.compute.python import PYTHON
 from minerva.envs.engines.registry import EngineName
 from minerva.lab.benchmark.files import Files

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minerva.errors import ConfigError
+from minerva.errors import ConfigError, pip_install
 from minerva.lab.benchmark.files import is_locked
 
 OBJECTS = 200 << 20
@@ -39,7 +39,7 @@ def ray(address: str | None = None) -> Any:
 def imported() -> Any:
     """Return the package `ray`, or raise ConfigError with the command that installs it."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("This needs Ray, which is not installed: pip install -e '.[cluster]'.")
+        raise ConfigError(f"This needs Ray, which is not installed: {pip_install('cluster')}.")
     return importlib.import_module("ray")
 
 

@@ -17,6 +17,7 @@ from minerva.lab.benchmark.tasks import command_line_options
 from minerva.lab.cluster.engine import ray, wait_until_released
 from minerva.lab.cluster.space import Dimension
 from minerva.runs.metrics import read_rows
+from minerva.trainers.registry import config_class
 
 METRIC = "eval/return_mean"
 POLL = 0.5
@@ -156,7 +157,12 @@ def evaluations(folder: Path, seeds: Sequence[int]) -> Iterator[tuple[int, float
 
 def preset_file(search: Search, best: Best, base: dict[str, tuple[Any, str]], source: str) -> str:
     """Return the text of a preset: the settings found, over those of the base preset, each with its source."""
-    settings = {**base, **{name: (value, source) for name, value in best.hyperparameters.items()}}
+    before = {name: value for name, (value, _) in base.items()}
+    values = config_class(search.algo).overridden(before, best.hyperparameters)
+    found = {
+        name for name in values if name in best.hyperparameters or name not in before or values[name] != before[name]
+    }
+    settings = {name: (value, source) if name in found else base[name] for name, value in values.items()}
     texts = list(dict.fromkeys(text for _, text in settings.values()))
     lines = [f"# minerva train {search.algo} --env {search.env} --preset <this file>", f'algo = "{search.algo}"', ""]
     lines += ["[sources]", *(f"source_{n} = {json.dumps(text)}" for n, text in enumerate(texts)), ""]

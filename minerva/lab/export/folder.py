@@ -49,12 +49,14 @@ def export(
     out: str | Path | None = None,
     episodes: int = 100,
     video: bool = True,
+    env: str | None = None,
     trust_env: bool = False,
 ) -> Export:
     """Export the policy of a run (or of a checkpoint) into `out`, or into the folder `export` of the run.
 
     The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment
-    cannot be made again; `trust_env` is that of `minerva.evaluate`. `video` records an episode if the run has no video.
+    cannot be made again; `env` and `trust_env` are those of `minerva.evaluate`. `video` records an episode if the run
+    has no video.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
@@ -69,9 +71,9 @@ def export(
         )
     policy = load_policy(run, which)
     graph = exported(policy)
-    score = _score(run, which, policy, episodes, trust_env)
+    score = _score(run, which, policy, episodes, env, trust_env)
     with _moved_when_complete(target) as folder:
-        video_file = _add_video(run, which, folder, trust_env) if video else None
+        video_file = _add_video(run, which, folder, env, trust_env) if video else None
         _write(folder, graph, policy, checkpoint)
         (folder / CARD).write_text(model_card(policy.about, checkpoint.name, score, graph.difference, video_file))
         files = sorted(path.name for path in folder.iterdir())
@@ -114,10 +116,12 @@ def _refuse_links(folder: Path, which: str) -> None:
             refuse_foreign(folder / inside)
 
 
-def _score(run: Path, which: str, policy: Policy, episodes: int, trust_env: bool) -> Score:
+def _score(run: Path, which: str, policy: Policy, episodes: int, env: str | None, trust_env: bool) -> Score:
     try:
-        done = evaluate(run, episodes=episodes, which=which, trust_env=trust_env)
+        done = evaluate(run, episodes=episodes, which=which, env=env, trust_env=trust_env)
     except EnvError as error:
+        if env is not None:
+            raise
         file = (run if run.is_dir() else run.parent.parent) / "eval" / "evaluations.jsonl"
         rows = read_rows(file) if file.is_file() else []
         found = [row["returns"] for row in rows if row["step"] == policy.about["step"]]
@@ -130,7 +134,7 @@ def _score(run: Path, which: str, policy: Policy, episodes: int, trust_env: bool
     return Score(done.returns, f"episodes, from the seeds {policy.about['seed'] + 10_000:,} and up")
 
 
-def _add_video(run: Path, which: str, folder: Path, trust_env: bool) -> str | None:
+def _add_video(run: Path, which: str, folder: Path, env: str | None, trust_env: bool) -> str | None:
     """Copy the run's video of this policy into the folder, or record one; return its name, or None with a warning."""
     videos = _run_folder(run) / "videos" if run.is_dir() else None
     for form in VIDEO_FORMATS:
@@ -140,7 +144,7 @@ def _add_video(run: Path, which: str, folder: Path, trust_env: bool) -> str | No
     # in a subprocess: MuJoCo chooses its renderer when it is imported, and the evaluation has imported it already
     command = [*PYTHON, "-m", "minerva", "video", str(run), f"--{which}", "--seconds", str(VIDEO_SECONDS)]
     out = folder / "replay.mp4"
-    trust = ["--trust-env"] if trust_env else []
+    trust = [*(["--trust-env"] if trust_env else []), *(["--env", env] if env is not None else [])]
     done = subprocess.run([*command, *trust, "--out", str(out)], capture_output=True, text=True, env=search_path())
     if done.returncode == 0:
         return out.name

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from minerva.data.normalizers import RunningNorm
 from minerva.envs.ids import DM_CONTROL
-from minerva.errors import ConfigError, TrainingError
+from minerva.errors import ConfigError, TrainingError, pip_install
 from minerva.policy import Policy
 from minerva.version import __version__
 
@@ -165,4 +165,4 @@ def _require_libraries() -> None:
         try:
             __import__(name)
         except ImportError:
-            raise ConfigError(f"Exporting needs {name}, which is not installed: pip install -e '.[export]'.") from None
+            raise ConfigError(f"Exporting needs {name}, which is not installed: {pip_install('export')}.") from None

@@ -5,8 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from minerva.compute.optim import OptimizerConfig
-from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
+from minerva.config import (
+    AT_LEAST_ONE,
+    DIVIDED,
+    FRACTION,
+    LOOP,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TENSOR,
+    AlsoCalled,
+    LayerSizes,
+    OptimizerConfig,
+    Within,
+)
 from minerva.errors import ConfigError
 
 
@@ -18,11 +29,11 @@ class MPOConfig(OptimizerConfig):
     encoder: Literal["plain", "residual"] = "residual"
     """Hidden layers: one LayerNorm after the first and none after the others (the published networks), or residual
     blocks with a LayerNorm after each Linear."""
-    policy_layer_sizes: LayerSizes = (256, 256)
+    policy_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256)
     """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
-    critic_layer_sizes: LayerSizes = (256, 256, 256)
+    critic_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256, 256)
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
-    normalize_observations: bool = True
+    normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Shift and scale observations by the running mean and variance of those collected."""
     initial_std: Annotated[float | Literal["auto"] | None, POSITIVE] = "auto"
     """Standard deviation before training. "auto": 0.3, or 0.7 / sqrt(D) if that is less, for D actions; None: from the
@@ -31,25 +42,27 @@ class MPOConfig(OptimizerConfig):
     """Which policy collects experience."""
 
     # Loop
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 4
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 4
     """E: environments stepped together."""
-    replay_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1_000_000
+    replay_size: Annotated[
+        int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("buffer_size max_replay_size replay_capacity")
+    ] = 1_000_000
     """Capacity of the replay, in transitions."""
     batch_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 256
     """B: transitions (or sequences) per update."""
-    update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 2_500
+    update_after: Annotated[int, AT_LEAST_ONE, LOOP, AlsoCalled("learning_starts min_replay_size start_steps")] = 2_500
     """Environment steps before the first update."""
     warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
     """How actions are chosen until update_after."""
-    updates_per_step: Annotated[float, POSITIVE, LOOP] = 0.5
+    updates_per_step: Annotated[float, POSITIVE, LOOP, AlsoCalled("gradient_steps utd_ratio samples_per_insert")] = 0.5
     """Updates per environment step, each of critic_steps critic steps; published settings use one per four steps."""
     scale_rewards: Annotated[bool, LOOP] = True
     """Divide rewards by a third of the largest discounted return so far, so that values lie between -5 and 5."""
 
     # Critic
-    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
     """gamma: discount."""
-    n_step: Annotated[int, AT_LEAST_ONE] = 3
+    n_step: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_steps")] = 3
     """n: rewards that are summed before the target bootstraps."""
     use_retrace: bool = False
     """Use Retrace targets along sequences instead of n-step targets."""
@@ -75,24 +88,31 @@ class MPOConfig(OptimizerConfig):
     critic_range: Annotated[float, POSITIVE] = 5.0
     """The atoms span minus to plus this: 5 with scale_rewards; published values without are 150 for dm_control and 1600
     for Gym."""
-    target_networks_update_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 50
+    target_networks_update_period: Annotated[
+        int,
+        AT_LEAST_ONE,
+        TENSOR,
+        AlsoCalled(
+            "target_update_period target_policy_update_period target_critic_update_period target_update_interval"
+        ),
+    ] = 50
     """Updates between hard copies of both networks into their targets."""
     bfloat16_targets: bool = False
     """Evaluate the target critic's hidden layers, most of an update's computation, in bfloat16."""
 
     # E-step
-    action_samples: Annotated[int, AT_LEAST_ONE] = 16
+    action_samples: Annotated[int, AT_LEAST_ONE, AlsoCalled("num_samples")] = 16
     """N: actions sampled per state."""
     mirrored_samples: bool = True
     """Sample actions in pairs that lie opposite each other around the mean: in the policy's gradient the noise that a
     pair shares cancels."""
-    kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.1
+    kl_epsilon: Annotated[float, POSITIVE, TENSOR, AlsoCalled("epsilon")] = 0.1
     """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
     """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
-    temperature_init: float = -3.0
+    temperature_init: Annotated[float, AlsoCalled("init_log_temperature")] = -3.0
     """Initial unconstrained parameter of the temperature, which is its softplus."""
-    temperature_lr: Annotated[float, POSITIVE, TENSOR] = 0.01
+    temperature_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("dual_lr dual_learning_rate")] = 0.01
     """Learning rate of the temperature."""
     epsilon_penalty: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.001
     """KL bound of the penalty on sampled actions out of bounds (Abdolmaleki et al. 2020); 0: no penalty."""
@@ -100,9 +120,9 @@ class MPOConfig(OptimizerConfig):
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """M: gradient steps on the policy per update."""
-    mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR] = 0.01
+    mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR, AlsoCalled("epsilon_mean")] = 0.01
     """epsilon_mu: bound on the mean's KL, per action dimension."""
-    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR] = 1e-5
+    mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR, AlsoCalled("epsilon_stddev")] = 1e-5
     """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published
     values are 1,000 to 10,000 times smaller than the mean's."""
     lambda_init: Annotated[float, POSITIVE] = 1.0
@@ -116,15 +136,17 @@ class MPOConfig(OptimizerConfig):
     nearly freezes the std until they have fallen: 3.3 million updates at lambda_lr 3e-4, 100,000 at 0.01."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr actor_lr policy_learning_rate")] = 3e-4
     """Learning rate of the policy; divided by m_steps."""
-    q_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    q_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr critic_lr critic_learning_rate qf_lr")] = 3e-4
     """Learning rate of the critics."""
     weight_decay: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.01
     """Share of the critics' weights, times their learning rate, that decays in each step (AdamW); biases do not."""
     anneal_lr: Annotated[bool, LOOP] = False
     """Anneal the learning rates of policy and critic linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 40.0
+    max_grad_norm: Annotated[
+        float, Within("(0, inf]"), TENSOR, AlsoCalled("grad_clip max_gradient_norm gradient_clip")
+    ] = 40.0
     """Largest gradient norm, for critic, duals and policy each; longer ones are clipped to it. inf: no clipping."""
 
     @property

@@ -3,8 +3,20 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from minerva.compute.optim import OptimizerConfig
-from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
+from minerva.config import (
+    AT_LEAST_ONE,
+    DIVIDED,
+    FRACTION,
+    LOOP,
+    NOT_NEGATIVE,
+    PER_ENV,
+    POSITIVE,
+    TENSOR,
+    AlsoCalled,
+    LayerSizes,
+    OptimizerConfig,
+    Within,
+)
 from minerva.errors import ConfigError
 
 
@@ -13,53 +25,61 @@ class PPOConfig(OptimizerConfig):
     """Every hyperparameter of PPO with its default."""
 
     # Networks
-    policy_layer_sizes: LayerSizes = (64, 64)
+    policy_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (64, 64)
     """Widths of the policy's hidden layers."""
-    critic_layer_sizes: LayerSizes = (64, 64)
+    critic_layer_sizes: Annotated[
+        LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes value_layer_sizes")
+    ] = (64, 64)
     """Widths of the value network's hidden layers."""
-    initial_log_std: float = -0.5
+    initial_log_std: Annotated[float, AlsoCalled("log_std_init")] = -0.5
     """Log standard deviation of every action dimension before training."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 16
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 16
     """E: environments stepped together."""
-    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 128
+    rollout_steps: Annotated[
+        int, AT_LEAST_ONE, LOOP, PER_ENV, AlsoCalled("n_steps num_steps horizon rollout_length unroll_length")
+    ] = 128
     """T: steps of each environment between two updates."""
-    normalize_rewards: Annotated[bool | None, LOOP] = None
+    normalize_rewards: Annotated[bool | None, LOOP, AlsoCalled("norm_reward")] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 
     # Advantages
-    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
     """gamma: discount."""
-    gae_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
+    gae_lambda: Annotated[float, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = 0.95
     """lambda: trace parameter of GAE; 0 is the one-step estimate, 1 the full return."""
     advantage_estimator: Literal["gae", "returns", "dae"] = "gae"
     """"gae"; "returns": discounted return minus value; "dae": the one-step temporal difference."""
-    norm_adv: bool = True
+    norm_adv: Annotated[bool, AlsoCalled("normalize_advantage normalize_advantages")] = True
     """Normalise advantages to zero mean and unit std in each minibatch."""
 
     # Update
-    update_epochs: Annotated[int, AT_LEAST_ONE] = 10
+    update_epochs: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_epochs num_epochs epochs")] = 10
     """Passes over a rollout per update."""
-    minibatch_size: Annotated[int, AT_LEAST_ONE, DIVIDED] = 64
+    minibatch_size: Annotated[int, AT_LEAST_ONE, DIVIDED, AlsoCalled("batch_size mini_batch_size")] = 64
     """Rows per gradient step; the last of an epoch may be shorter."""
-    clip_ratio: Annotated[float, POSITIVE, TENSOR] = 0.2
+    clip_ratio: Annotated[
+        float, POSITIVE, TENSOR, AlsoCalled("clip_range clip_coef clip_param clip_eps ppo_clipping_epsilon")
+    ] = 0.2
     """epsilon_clip: the probability ratio is clipped to 1 - epsilon_clip ... 1 + epsilon_clip."""
     clip_vloss: bool = False
     """Clip the change of the value to clip_ratio as well."""
-    ent_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.0
+    ent_coef: Annotated[float, NOT_NEGATIVE, TENSOR, AlsoCalled("entropy_coef entropy_cost entropy_coeff")] = 0.0
     """c_H: weight of the entropy bonus."""
-    vf_coef: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.5
+    vf_coef: Annotated[float, NOT_NEGATIVE, TENSOR, AlsoCalled("value_coef value_cost value_loss_coef")] = 0.5
     """c_V: weight of the value loss."""
     target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = None
     """Stop an update's epochs once the KL estimate exceeds this; 0 or None: never."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr actor_lr")] = 3e-4
     """beta_0: learning rate of policy and value network."""
     anneal_lr: Annotated[bool, LOOP] = True
     """Anneal the learning rate linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 0.5
+    max_grad_norm: Annotated[
+        float, Within("(0, inf]"), TENSOR, AlsoCalled("grad_clip max_gradient_norm gradient_clip")
+    ] = 0.5
     """Largest gradient norm; longer gradients are clipped to it. inf: no clipping."""
 
     @property

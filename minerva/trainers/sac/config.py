@@ -3,8 +3,19 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from minerva.compute.optim import OptimizerConfig
-from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
+from minerva.config import (
+    AT_LEAST_ONE,
+    DIVIDED,
+    FRACTION,
+    LOOP,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TENSOR,
+    AlsoCalled,
+    LayerSizes,
+    OptimizerConfig,
+    Within,
+)
 from minerva.errors import ConfigError
 
 
@@ -16,33 +27,35 @@ class SACConfig(OptimizerConfig):
     encoder: Literal["plain", "residual"] = "plain"
     """Hidden layers: Linear and ReLU (the published networks), or residual blocks with a LayerNorm after each
     Linear."""
-    policy_layer_sizes: LayerSizes = (256, 256)
+    policy_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256)
     """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
-    critic_layer_sizes: LayerSizes = (256, 256)
+    critic_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256)
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
-    normalize_observations: bool = False
+    normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = False
     """Shift and scale observations by the running mean and variance of those collected."""
 
     # Loop
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 1
     """E: environments stepped together."""
-    replay_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 1_000_000
+    replay_size: Annotated[
+        int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("buffer_size max_replay_size replay_capacity")
+    ] = 1_000_000
     """Capacity of the replay, in transitions."""
     batch_size: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 256
     """B: transitions per update."""
-    update_after: Annotated[int, AT_LEAST_ONE, LOOP] = 1_000
+    update_after: Annotated[int, AT_LEAST_ONE, LOOP, AlsoCalled("learning_starts min_replay_size start_steps")] = 1_000
     """Environment steps before the first update."""
     warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
     """How actions are chosen until update_after."""
-    updates_per_step: Annotated[float, POSITIVE, LOOP] = 1.0
+    updates_per_step: Annotated[float, POSITIVE, LOOP, AlsoCalled("gradient_steps utd_ratio samples_per_insert")] = 1.0
     """Updates per environment step."""
     scale_rewards: Annotated[bool, LOOP] = False
     """Divide rewards by a third of the largest discounted return so far, so that values lie between -5 and 5."""
 
     # Critics
-    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
     """gamma: discount."""
-    n_step: Annotated[int, AT_LEAST_ONE] = 1
+    n_step: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_steps")] = 1
     """n: rewards that are summed before the target bootstraps."""
     critic: Literal["scalar", "hl_gauss"] = "scalar"
     """Prediction: the mean return, or the mean as a histogram (HL-Gauss)."""
@@ -52,25 +65,27 @@ class SACConfig(OptimizerConfig):
     """The atoms span minus to plus this; 5 fits scale_rewards."""
     weight_decay: Annotated[float, NOT_NEGATIVE, TENSOR] = 0.0
     """Share of the critics' weights, times their learning rate, that decays in each step (AdamW); biases do not."""
-    tau: Annotated[float, FRACTION, TENSOR] = 0.005
+    tau: Annotated[float, FRACTION, TENSOR, AlsoCalled("polyak")] = 0.005
     """tau: share of the critics that each update mixes into their targets."""
 
     # Temperature
-    temperature_init: Annotated[float, POSITIVE] = 1.0
+    temperature_init: Annotated[float, POSITIVE, AlsoCalled("ent_coef alpha entropy_coef init_temperature")] = 1.0
     """Temperature before training."""
-    temperature_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    temperature_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("alpha_lr ent_coef_lr")] = 3e-4
     """Learning rate of the temperature."""
     target_entropy: Annotated[float | None, TENSOR] = None
     """Entropy that the temperature holds the policy at; None: minus the number of action dimensions."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr actor_lr policy_learning_rate")] = 3e-4
     """Learning rate of the policy."""
-    q_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    q_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr critic_lr critic_learning_rate qf_lr")] = 3e-4
     """Learning rate of the critics."""
     anneal_lr: Annotated[bool, LOOP] = False
     """Anneal the learning rates of policy and critics linearly to 0 over the run."""
-    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = float("inf")
+    max_grad_norm: Annotated[
+        float, Within("(0, inf]"), TENSOR, AlsoCalled("grad_clip max_gradient_norm gradient_clip")
+    ] = float("inf")
     """Largest gradient norm of policy and critics; longer ones are clipped to it. inf: no clipping."""
 
     def derived(self, actions: int) -> dict[str, str]:

@@ -4,10 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from minerva.compute.optim import OptimizerConfig
-from minerva.config import AT_LEAST_ONE, DIVIDED, FRACTION, LOOP, NOT_NEGATIVE, POSITIVE, TENSOR, LayerSizes, Within
+from minerva.config import (
+    AT_LEAST_ONE,
+    DIVIDED,
+    FRACTION,
+    LOOP,
+    NOT_NEGATIVE,
+    PER_ENV,
+    POSITIVE,
+    TENSOR,
+    AlsoCalled,
+    LayerSizes,
+    OptimizerConfig,
+    Within,
+)
 from minerva.errors import ConfigError
-from minerva.trainers.vmpo.losses import selection_size
 
 
 @dataclass(frozen=True)
@@ -15,9 +26,11 @@ class VMPOConfig(OptimizerConfig):
     """Every hyperparameter of V-MPO with its default."""
 
     # Networks
-    policy_layer_sizes: LayerSizes = (64, 64)
+    policy_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (64, 64)
     """Widths of the policy's hidden layers."""
-    value_layer_sizes: LayerSizes = (64, 64)
+    value_layer_sizes: Annotated[
+        LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes critic_layer_sizes")
+    ] = (64, 64)
     """Widths of the value network's hidden layers."""
     shared_encoder: bool = False
     """Share one encoder between policy and value network."""
@@ -25,27 +38,29 @@ class VMPOConfig(OptimizerConfig):
     """Use PPO's network: orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
     squash: bool = False
     """Squash the Gaussian sample into the bounds by tanh; otherwise clip it."""
-    initial_log_std: float | None = -0.5
+    initial_log_std: Annotated[float | None, AlsoCalled("log_std_init")] = -0.5
     """Log standard deviation before training, in every state; None: from the layers' initialisation, about 0."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED] = 32
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 32
     """E: environments stepped together."""
-    rollout_steps: Annotated[int, AT_LEAST_ONE, LOOP] = 64
+    rollout_steps: Annotated[
+        int, AT_LEAST_ONE, LOOP, PER_ENV, AlsoCalled("n_steps num_steps horizon rollout_length unroll_length")
+    ] = 64
     """T: steps of each environment between two updates."""
-    normalize_observations: bool = True
+    normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Normalise observations to zero mean and unit variance, by running statistics."""
-    normalize_rewards: Annotated[bool | None, LOOP] = None
+    normalize_rewards: Annotated[bool | None, LOOP, AlsoCalled("norm_reward")] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 
     # Advantages
-    gamma: Annotated[float, FRACTION, TENSOR] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
     """gamma: discount."""
-    gae_lambda: Annotated[float, FRACTION, TENSOR] = 0.95
+    gae_lambda: Annotated[float, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = 0.95
     """lambda: trace parameter of GAE."""
     advantage_estimator: Literal["returns", "gae", "dae"] = "gae"
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
-    normalize_advantages: bool = True
+    normalize_advantages: Annotated[bool, AlsoCalled("normalize_advantage norm_adv")] = True
     """Normalise advantages to zero mean and unit (biased) std over the batch."""
 
     # E-step
@@ -63,9 +78,9 @@ class VMPOConfig(OptimizerConfig):
     """Subtract from each weight its value without advantages: worse rows then repel. Needs topk_fraction 1."""
 
     # M-step
-    m_steps: Annotated[int, AT_LEAST_ONE] = 10
+    m_steps: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_epochs num_epochs epochs update_epochs")] = 10
     """M: passes of the M-step over the batch per update."""
-    minibatch_size: Annotated[int, NOT_NEGATIVE] = 64
+    minibatch_size: Annotated[int, NOT_NEGATIVE, AlsoCalled("batch_size mini_batch_size")] = 64
     """Rows per gradient step of the M-step, shuffled each pass; a pass's last may be smaller. 0: all rows at once."""
     updates_per_rollout: Annotated[int, AT_LEAST_ONE] = 1
     """Updates (E-step and M-step) on each rollout."""
@@ -86,15 +101,17 @@ class VMPOConfig(OptimizerConfig):
     """beta_alpha: learning rate of the multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 
     # Optimiser
-    policy_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    policy_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr actor_lr")] = 3e-4
     """Learning rate of the policy, and of a shared encoder."""
-    value_lr: Annotated[float, POSITIVE, TENSOR] = 3e-4
+    value_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr critic_lr q_lr")] = 3e-4
     """Learning rate of the value network."""
     anneal_lr: Annotated[bool, LOOP] = True
     """Anneal both learning rates linearly to 0 over the run."""
     anneal_bounds: Annotated[bool, LOOP] = True
     """Anneal the KL bounds with the square of the rates: bounds *= max(f, 0.01)^2, f the remaining fraction."""
-    max_grad_norm: Annotated[float, Within("(0, inf]"), TENSOR] = 10.0
+    max_grad_norm: Annotated[
+        float, Within("(0, inf]"), TENSOR, AlsoCalled("grad_clip max_gradient_norm gradient_clip")
+    ] = 10.0
     """Largest norm of the joint gradient of policy and value; longer ones are clipped to it. inf: no clipping."""
 
     @property
@@ -126,6 +143,8 @@ class VMPOConfig(OptimizerConfig):
                 "anneal_bounds anneals the KL bounds along with the learning rates: set anneal_lr to true, too, "
                 "or anneal_bounds to false."
             )
+        from minerva.trainers.vmpo.losses import selection_size  # not at the top: a config is read without PyTorch
+
         rows = self.num_envs * self.rollout_steps
         if selection_size(self.topk_fraction, rows) < 1:
             raise ConfigError(

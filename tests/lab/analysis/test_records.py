@@ -101,7 +101,9 @@ def test_a_result_file_is_joined_by_what_only_its_run_has(grid: Path, tmp_path: 
 
 
 def test_a_run_that_was_not_finished_is_not_judged(grid: Path, tmp_path: Path) -> None:
-    shutil.copytree(grid / "mpo" / "Pendulum-v1" / "seed0", tmp_path / "run", ignore=shutil.ignore_patterns("*.pt"))
+    shutil.copytree(
+        grid / "mpo" / "Pendulum-v1" / "seed0", tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors")
+    )
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "env": "Hopper-v5", "total_steps": 10**6}))
     ((_, cell),) = cells(tmp_path / "run").items()

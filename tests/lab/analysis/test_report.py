@@ -198,7 +198,7 @@ def test_wrong_input_gets_exit_code_2_and_one_sentence(
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "bad_seed0.json").write_text("{}")
     run = grid / "mpo" / "Pendulum-v1" / "seed0"
-    shutil.copytree(run, tmp_path / "begun", ignore=shutil.ignore_patterns("*.jsonl", "*.pt"))
+    shutil.copytree(run, tmp_path / "begun", ignore=shutil.ignore_patterns("*.jsonl", "*.safetensors"))
     before = sorted(tmp_path.rglob("*"))
     assert main(command.format(tmp=tmp_path, grid=grid).split()) == 2
     out, err = capsys.readouterr()

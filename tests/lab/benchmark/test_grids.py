@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from minerva.cli.benchmark import parse_duration, widest_layer
+from minerva.cli.benchmarking import parse_duration, widest_layer
 from minerva.cli.main import _parse, main
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid

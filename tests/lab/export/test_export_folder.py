@@ -23,7 +23,7 @@ from minerva.lab.export import folder
 from minerva.lab.export.card import model_card
 from minerva.lab.export.folder import EXAMPLE_SOURCE, Export, export
 
-FILES = ["README.md", "config.yaml", "policy.onnx", "ppo_best.pt", "run_policy.py"]
+FILES = ["README.md", "config.yaml", "policy.onnx", "ppo_best.safetensors", "run_policy.py"]
 
 
 class Unregistered(Paced):
@@ -69,7 +69,7 @@ def test_the_card_holds_the_return_of_an_evaluation_with_its_interval(
 
 def test_the_checkpoint_and_the_config_in_it_work_by_themselves(shared: Export, finished_run: FinishedRun) -> None:
     observation = np.array([0.3, -0.9, 1.0])
-    here, there = (minerva.load_policy(path) for path in (shared.path / "ppo_best.pt", finished_run.folder))
+    here, there = (minerva.load_policy(path) for path in (shared.path / "ppo_best.safetensors", finished_run.folder))
     assert np.array_equal(here.act(observation), there.act(observation))
     assert (shared.path / "config.yaml").read_text() == (finished_run.folder / "config.yaml").read_text()
 
@@ -85,7 +85,7 @@ def test_the_example_plays_an_episode_where_importing_torch_fails(shared: Export
     assert done.returncode == 0, done.stderr
     name, _, total = done.stdout.partition(": return ")
     assert name == "ppo on Pendulum-v1"
-    assert float(total.replace(",", "")) == pytest.approx(played(shared.path / "ppo_best.pt"), rel=1e-3)
+    assert float(total.replace(",", "")) == pytest.approx(played(shared.path / "ppo_best.safetensors"), rel=1e-3)
 
 
 def played(checkpoint: Path) -> float:
@@ -185,7 +185,7 @@ def test_the_card_shows_what_a_checkpoint_says_as_text(shared: Export, finished_
         **dict.fromkeys(("env", "engine", "device"), INJECTED),
         "versions": dict.fromkeys(about["versions"], "1.0\npip install evil"),
     }
-    card, plain = (model_card(each, "ppo_best.pt", shared.score, 0.0, None) for each in (hostile, about))
+    card, plain = (model_card(each, "ppo_best.safetensors", shared.score, 0.0, None) for each in (hostile, about))
     body, wanted = (text.split("---\n", 2)[2].splitlines() for text in (card, plain))
     assert len(body) == len(wanted)  # no line is added, so none is a command
     assert not [line for line in body if line.startswith("pip install") and "evil" in line]
@@ -194,8 +194,8 @@ def test_the_card_shows_what_a_checkpoint_says_as_text(shared: Export, finished_
 
 
 def test_a_checkpoint_whose_name_is_markup_is_not_exported(finished_run: FinishedRun, tmp_path: Path) -> None:
-    odd = tmp_path / "a`$(id)`_best.pt"
-    shutil.copy(finished_run.folder / "checkpoints" / "ppo_best.pt", odd)
+    odd = tmp_path / "a`$(id)`_best.safetensors"
+    shutil.copy(finished_run.folder / "checkpoints" / "ppo_best.safetensors", odd)
     with pytest.raises(RunError, match="has an unusual name"):
         export(odd, out=tmp_path / "out", episodes=1, video=False)
 

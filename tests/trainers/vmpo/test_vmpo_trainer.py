@@ -82,7 +82,7 @@ def test_a_run_starts_from_another_runs_policy(tmp_path: Path) -> None:
     first = VMPOTrainer("Pendulum-v1", seed=0, **settings)
     first.train(80, tmp_path / "run", **SETTINGS)
     second = VMPOTrainer("Pendulum-v1", seed=1, **settings)
-    second.init_from(tmp_path / "run" / "checkpoints" / "vmpo_last.pt")
+    second.init_from(tmp_path / "run" / "checkpoints" / "vmpo_last.safetensors")
     torch.testing.assert_close(second.agent.flat.vector, first.agent.flat.vector, rtol=0, atol=0)
     torch.testing.assert_close(second.agent.state["old"]["parameters"], first.agent.flat.vector, rtol=0, atol=0)
 

@@ -1,0 +1,102 @@
+"""What `minerva train` prints: the settings before a run, and its returns and the commands to try next after it."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from minerva.cli.seeds import Seeds
+from minerva.cli.train import RunOptions
+from minerva.config import Config
+from minerva.envs.rendering import drawable
+from minerva.errors import printable
+from minerva.runs.folder import RunFolder
+from minerva.runs.settings import Result
+
+
+def print_settings(
+    console: Console,
+    algo: str,
+    options: RunOptions,
+    config: Config,
+    envs: Any,
+    processes: int = 1,
+    seeds: Seeds | None = None,
+) -> None:
+    """Print the algorithm, environment, seeds, budget and engine, every hyperparameter, and what the task decides."""
+    ranks = f" of {processes} processes" if processes > 1 else ""
+    budget = f"{options.total_steps:,} steps on {options.device}{ranks}, stepped by {envs.name}"
+    which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
+    task = escape(printable(str(options.task)))
+    console.print(f"[bold]{algo}[/] on [bold]{task}[/], {which}, {budget}", soft_wrap=True)
+    settings = config.to_dict()
+    text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
+    console.print(f"[dim]{text}[/]")
+    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived(envs.action.size).items())
+    if rules:
+        console.print(f"derived from the task: {rules}", soft_wrap=True)
+
+
+def _format_value(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def print_summary(console: Console, algo: str, env: str, result: Result) -> None:
+    """Print returns before and after training, and the commands to try next. The last line is `run: <folder>`."""
+
+    def say(line: str) -> None:  # paths and commands verbatim
+        console.print(printable(line), markup=False, soft_wrap=True)
+
+    folder = RunFolder(result.folder, algo)
+    quoted = shlex.quote(str(result.folder))
+    program = shlex.quote(f"import minerva; print(minerva.load_policy({str(result.folder)!r}))")
+    if result.finished:
+        _draw_learning_curve(folder, f"{algo} on {env}", result.random)
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        table.add_row("random policy", f"{result.random:,.1f}")
+        table.add_row("before training", f"{result.before:,.1f}")
+        table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
+        say("\nmean return of deterministic evaluation episodes")
+        console.print(table)
+        say(f"\nlearning curve: {folder.curve}")
+        say("next steps:")
+        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100{_typed(env)}")
+        if drawable(env):
+            say(f"  {_command('minerva')} video {quoted}{_typed(env)}")
+        say(f"  {_command('tensorboard')} --logdir {quoted}")
+        say(f"  {_command('python')} -c {program}")
+    else:
+        say(f"stopped at step {result.step:,}; a checkpoint is written. To resume, run:")
+        say(f"  {resume_command(algo, env, result.folder)}")
+    say(f"run: {result.folder}")
+
+
+def resume_command(algo: str, env: str, *folders: Path) -> str:
+    """Return the command that resumes these runs."""
+    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}{_typed(env)}"
+
+
+def _typed(env: str) -> str:
+    """Return the option with which a person names an environment of an own module, as a run's file may not."""
+    return f" --env {shlex.quote(env)}" if ":" in env else ""
+
+
+def _command(name: str) -> str:
+    """Return a command of this Python environment as the user can type it, even if it is not activated."""
+    here = Path(sys.executable).parent / name
+    if not here.exists() or shutil.which(name) == str(here):
+        return name
+    return shlex.quote(str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here))
+
+
+def _draw_learning_curve(folder: RunFolder, title: str, random_return: float) -> None:
+    if folder.curve.exists():
+        return  # leave a run that had finished before unchanged
+    from minerva.lab.analysis.curve import learning_curve  # matplotlib takes a second to import
+
+    learning_curve(folder, title, random_return)
