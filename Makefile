@@ -19,7 +19,7 @@ help:
 	@echo "make quick       lint, and the tests of formulas, losses, compute and config (under a minute: after every edit)"
 	@echo "make test        lint, types and tests (eleven minutes on two cores); what needs a system library that is"
 	@echo "                 not there is skipped with the line that installs it"
-	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (an hour)"
+	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (three hours)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
 	@echo "make pictures    the pictures of README, from the committed results and the site (needs chromium)"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment; test-all: both"

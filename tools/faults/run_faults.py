@@ -3,6 +3,7 @@
 python tools/faults/run_faults.py              the short form, as in `make test`
 python tools/faults/run_faults.py --long       the long form, `make faults`: writes the table in docs/faults.md
 python tools/faults/run_faults.py kills        one guarantee only
+python tools/faults/run_faults.py phases --first 7 --count 1    one case only
 
 A case is identified by its number and reproducible. The long form records each case in
 benchmarks/results/faults.jsonl with date and commit, and skips those that passed before: it can be interrupted and
@@ -29,6 +30,7 @@ for folder in ("", "tests/support", "tests/envs"):
 from fault_files import damage, disks  # noqa: E402  on the path only now
 from fault_hostile import hostile  # noqa: E402
 from fault_kills import kills, populations, terminations, workers  # noqa: E402
+from fault_phases import phases, table  # noqa: E402
 from fault_runs import Case  # noqa: E402
 from fault_snapshots import snapshots  # noqa: E402
 from fault_stalls import stalls  # noqa: E402
@@ -52,6 +54,11 @@ PROMISES = {
     "kills": Promise(
         "SIGKILL in each file operation of a save, at random times, and during recovery: the finished run is identical",
         *(kills, 6, 200),
+    ),
+    "phases": Promise(
+        "SIGKILL once in each phase of a run, for each algorithm on each engine: no process is left, and the finished "
+        "run is identical; EnvPool, whose simulators cannot be saved, says so and ends with a sound folder",
+        *(phases, 1, 144),
     ),
     "populations": Promise(
         "SIGKILL with seeds that are trained together: every seed's finished run is identical", populations, 3, 45
@@ -162,6 +169,13 @@ def page(notes: dict[str, dict[int, Note]]) -> str:
             "",
             "Not included: `quadruped/escape` of dm_control, whose terrain needs OpenGL.",
             "",
+            "## Kills by phase",
+            "",
+            "Each run was killed once in every phase, at its start first and then in an order by lot, after a number",
+            "of function calls by lot. A phase that was shorter was killed as it ended.",
+            "",
+            *table([*notes["phases"].values()]),
+            "",
         ]
     )
 
@@ -177,7 +191,7 @@ def _figures(notes: list[Note]) -> str:
     """Return the totals of counts and the maxima of measurements."""
     names = dict.fromkeys(name for note in notes for name in note.get("figures", {}))
     values = {name: [note["figures"][name] for note in notes if name in note.get("figures", {})] for name in names}
-    whole = {name: sum(all_) if name == "kills" else max(all_) for name, all_ in values.items()}
+    whole = {name: sum(all_) if name.startswith("kills") else max(all_) for name, all_ in values.items()}
     return "".join(f", {name}: {round(value, 2):g}" for name, value in whole.items())
 
 
@@ -186,6 +200,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("promises", nargs="*", choices=[*PROMISES, []], help="default: all")
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--count", type=int, help="cases of each promise, at most")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     parser.add_argument("--again", action="store_true", help="repeat cases that passed before")
@@ -200,7 +215,8 @@ def main() -> int:
             known = {} if options.again else read_notes(notes)[name]
             usual = PROMISES[name].long if options.long else PROMISES[name].short
             count = usual if options.count is None else options.count
-            left = [n for n in range(count) if n not in known or known[n]["failure"]]
+            numbers = range(options.first, options.first + count)
+            left = [n for n in numbers if n not in known or known[n]["failure"]]
             try_all(name, left, options.jobs if options.long else 1, notes)
             print(summary(name, list(read_notes(notes)[name].values())), flush=True)
         results = read_notes(notes)
