@@ -47,7 +47,7 @@ class ShowPresets:
 
 
 INTRODUCTION = """Presets: tuned settings, each with its source.
-minerva train ALGO --env ENV uses the defaults of ALGO; --preset auto uses its preset for ENV, if there is one, --preset NAME any.
+minerva train ALGO --env ENV uses the defaults of ALGO, with --preset auto its preset for ENV, with --preset NAME any.
 minerva presets NAME shows the settings of a preset and where each comes from.
 """
 
