@@ -19,6 +19,7 @@ from rich.table import Table
 
 from minerva.api import DEFAULT_STEPS, make_trainer
 from minerva.cli.env_kwargs import kwargs_words, parse_kwargs
+from minerva.cli.parent import require_saved_weights, saved_parent
 from minerva.cli.seeds import Seeds
 from minerva.compute.compiled import CompileMode, MatmulPrecision
 from minerva.compute.ranks import Ranks, init_from_torchrun
@@ -30,6 +31,7 @@ from minerva.errors import ConfigError, RunError, printable
 from minerva.loop.collector import Collector
 from minerva.presets import NONE, preset_for
 from minerva.runs.folder import PROVENANCE, RunFolder, new_folder_name, read_config
+from minerva.runs.origin import INIT_FROM
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result
 from minerva.runs.signals import exit_status, ignored_signals
@@ -121,6 +123,7 @@ class TrainCommand:
         settings = {
             name: getattr(options, name) for name in ("eval_every", "eval_episodes", "compile", "matmul", "wandb")
         }
+        settings["resume"] = options.resume is not None
         if options.seeds is not None or options.vary is not None:
             return self._run_seeds(Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)
         if options.resume is not None and len(options.resume) > 1:
@@ -130,6 +133,7 @@ class TrainCommand:
         trainer = make_trainer(
             algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks
         )
+        require_saved_weights(options.config, options.init_from, trainer)
         folder = _run_folder(algo, options)
         console = make_console(quiet=ranks.rank > 0)
         _print_settings(console, algo, options, config, trainer.envs, ranks.count)
@@ -150,6 +154,7 @@ class TrainCommand:
         if options.resume is not None and (options.seeds is not None or options.vary is not None):
             raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
         population = seeds.population(options.task, options.device, options.init_from, options.engine)
+        require_saved_weights(options.config, options.init_from, population.trainers[0])
         folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
         console = make_console()
         _print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)
@@ -237,6 +242,8 @@ def _defaults(algo: str, chosen: RunOptions) -> TrainCommand:
     """Return the default run options and hyperparameters: those of a run, of a config file, or of a preset."""
     if chosen.resume is not None and not chosen.resume:
         raise ConfigError("--resume needs a run: give its folder.")
+    if chosen.resume and chosen.init_from:
+        raise ConfigError("--resume goes on with the weights of the run: leave out --init-from.")
     source = chosen.resume[0] if chosen.resume else chosen.config
     if source is None:
         preset = preset_for(algo, chosen.env or DEFAULT_ENV, chosen.preset)
@@ -264,12 +271,14 @@ def _saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
 def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     for name in saved:
-        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "hyperparameters"}:
+        if name not in {*SAVED, KWARGS, MADE_BY, INIT_FROM, *PROVENANCE, "algo", "derived", "hyperparameters"}:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
     hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}
     options = {name: checked(name, values[name], hints[name]) for name in (*SAVED, "threads") if name in values}
+    if chosen.resume is None:
+        options[INIT_FROM] = saved_parent(saved, chosen.init_from)
     if chosen.env in ("", options.get("env")):  # another id does not have the saved arguments
         options["env_kwargs"] = kwargs_words(saved.get(KWARGS) or {}) or None
         made_again({"env": DEFAULT_ENV, **saved}, chosen.env or None, chosen.trust_env)

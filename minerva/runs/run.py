@@ -21,6 +21,7 @@ from minerva.runs import files
 from minerva.runs.checkpoint import Checkpoint, check_structure
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means
+from minerva.runs.origin import INIT_FROM, Origin
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import STOPS, StopSignals
@@ -79,6 +80,7 @@ class Run:
         self._best = False  # the last evaluation is the best and not saved yet
         self.number, self.together = number, together
         self.workers = {"processes": processes, "actors": actors}
+        self.origin = trainer.origin
         self.begin_at: int | None = None
         """Step of the checkpoint to resume from; None: the newest."""
         self.group: str | None = None
@@ -90,13 +92,15 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """Return the config that identifies a run: two runs with the same config are the same experiment."""
-        options = {
+        options: dict[str, Any] = {
             "total_steps": self.total_steps,
             "eval_every": self.eval_every,
             "eval_episodes": self.settings.eval_episodes,
             "compile": self.settings.compile,
             "matmul": self.settings.matmul,
         }
+        if self.origin is not None:
+            options[INIT_FROM] = self.origin.to_dict()
         described = self.trainer.describe()
         hyperparameters = described.pop("hyperparameters")  # last: they are the longest part of config.yaml
         return {**described, **options, "hyperparameters": hyperparameters}
@@ -120,6 +124,8 @@ class Run:
         aborted = isinstance(error, STOPS) and self._signals.received and self._saved is not None
         if aborted:
             self.stop_at_last_checkpoint()
+        if self._saved is not None:
+            self.trainer.trained(self.folder.last, self.step)
         self._exit.close()
         return aborted
 
@@ -145,12 +151,15 @@ class Run:
         stack.enter_context(files.locked(self.folder.path))
         existing = self.folder.existing_config()  # another process may have written it before the lock
         self._require_same_engine(existing)
+        self.origin = self._known_origin(existing)
         changed = differences(existing, self.config) if existing else []
         if changed:
             raise RunError(
                 f"{self.folder.path} contains a run of another config ({'; '.join(changed[:3])}): give another folder, "
                 "or the same config to resume it."
             )
+        if self.origin is not None:
+            self._say(f"{self.folder.path} is {self.origin}.")
         if existing is None or not self.store.exists():
             self.folder.create(self.config)
             if not self.trainer.resumes_exactly and self.number == 0:  # once per population
@@ -159,6 +168,19 @@ class Run:
             self.trainer.start(0)
         else:
             self._resume()
+
+    def _known_origin(self, existing: dict[str, Any] | None) -> Origin | None:
+        """Return where the run's first weights are from: as its config says, if its trainer is to go on with it."""
+        if existing is None or not self.store.exists():
+            if self.settings.resume:
+                raise RunError(f"{self.folder.path} has no checkpoint to resume from: give the folder of a run.")
+            return self.origin
+        if not self.settings.resume and not (self.origin and self.origin.is_in(self.folder.path)):
+            return self.origin
+        try:
+            return Origin.read(existing)
+        except ValueError as error:
+            raise RunError(f"{self.folder.config} cannot be used ({error}): give the folder of a run.") from None
 
     def _resume(self) -> None:
         """Load the newest checkpoint and print whether the run continues bit for bit."""

@@ -31,6 +31,8 @@ class RunSettings:
     """Precision of float32 matrix products on a GPU: "highest" (float32) or "high" (TF32: faster, 10-bit mantissas)."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
+    resume: bool = False
+    """Resume the run in the folder, whatever weights it began with: then `init_from` is not needed again."""
     quiet: bool = False
     """Print nothing."""
     callbacks: Sequence[Callback] = field(default=(), repr=False)

@@ -12,6 +12,7 @@ import yaml
 
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.lab.export.graph import OBSERVATIONS
+from minerva.runs.origin import Origin
 from minerva.trainers.registry import ALGORITHMS
 from minerva.version import __version__
 
@@ -91,7 +92,7 @@ def _what(about: dict[str, Any], checkpoint: str) -> str:
         f"seed {about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} "
         f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to "
         f"{len(about['action']['low'])} of action; the normaliser and the scaling to the bounds are inside."
-        f"{_task(about)}"
+        f"{_task(about)}{_origin(about)}"
     )
 
 
@@ -101,6 +102,12 @@ def _task(about: dict[str, Any]) -> str:
         return "\n\nThe environment cannot be made from an id: it was given to the training program as an object."
     kwargs = about.get("env_kwargs")
     return f"\n\nThe environment was made with these arguments:\n\n    {json.dumps(kwargs)}" if kwargs else ""
+
+
+def _origin(about: dict[str, Any]) -> str:
+    """Return where its first weights come from, if not from its seed."""
+    origin = Origin.read(about)
+    return f"\n\nIt is {_text(origin)}: these steps come on top of the parent's." if origin else ""
 
 
 def _result(about: dict[str, Any], score: Score) -> str:
@@ -119,15 +126,24 @@ def _result(about: dict[str, Any], score: Score) -> str:
 
 
 def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
+    commands = f"pip install {' '.join(_packages(about))}\npython run_policy.py{_named_id(about)}"
     return (
         "## Use it\n\n"
         "Without torch, with `policy.onnx` (input `observations` [B, O], output `actions` [B, D]); `run_policy.py` "
-        f"plays an episode:\n\n```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
+        f"plays an episode:\n\n```\n{commands}\n```\n\n"
         f"On {OBSERVATIONS:,} observations its actions differ from the original policy's by at most "
         f"{difference:.1e} of their range. With Minerva:\n\n"
         "```python\nimport minerva\n\n"
         f'policy = minerva.load_policy("{checkpoint}")\naction = policy.act(observation)\n```'
     )
+
+
+def _named_id(about: dict[str, Any]) -> str:
+    """Return the argument of the example if its environment's id imports a module: it has to be written by a person."""
+    if ":" not in about["env"]:
+        return ""
+    shown = about["env"] if re.fullmatch(r"[\w.]+:[\w./-]+", about["env"]) else "ID"
+    return f" {shown}  # imports the module that the id names: only if you trust it"
 
 
 def _packages(about: dict[str, Any]) -> list[str]:
