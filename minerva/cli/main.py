@@ -131,7 +131,10 @@ def _parse(arguments: list[str]) -> Any:
     }
     subcommands: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    chosen = tyro.cli(subcommands, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
+    try:
+        chosen = tyro.cli(subcommands, prog="minerva", description=DESCRIPTION, args=arguments, config=markers)
+    except BrokenPipeError:  # nobody reads the help, or the error
+        raise SystemExit(DONE if {"-h", "--help"} & {*arguments} else WRONG_INPUT) from None
     return getattr(chosen, "command", chosen)
 
 
