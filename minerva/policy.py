@@ -11,6 +11,7 @@ from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, EnvStepError, MinervaError, with_short_traceback
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
+from minerva.runs.origin import Origin
 from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
 
@@ -28,7 +29,9 @@ class Policy:
 
     def __repr__(self) -> str:
         made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
-        return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
+        parent, mean = Origin.read(self.about), self.about["return"]
+        origin = f", {parent}" if parent else ""
+        return f"Policy({made}{origin}, {'not evaluated' if mean is None else f'evaluated return {mean:,.1f}'})"
 
     def act(self, observation: Any, deterministic: bool = True) -> Any:
         """Return the action for an observation as the environment gives it, in the form that the environment takes.
@@ -88,6 +91,9 @@ def _check_facts(about: dict[str, Any]) -> None:
     for name in ("seed", "step", "total_steps"):
         if type(about[name]) is not int or about[name] < 0:
             raise ValueError(f"{name} is not a whole number from 0 up")
+    if about["return"] is not None and type(about["return"]) not in (int, float):
+        raise ValueError("return is not a number")
+    Origin.read(about)
     if not isinstance(about["versions"], dict):
         raise ValueError("versions is not a table")
 

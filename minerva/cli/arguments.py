@@ -30,9 +30,12 @@ def parsed(
     """Return a command of the type `kind`, with the options among the arguments."""
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
     given = {} if default is None else {"default": default}
-    return tyro.cli(
-        kind, prog=program, description=description, args=list(arguments), config=markers, registry=VALUES, **given
-    )
+    try:
+        return tyro.cli(
+            kind, prog=program, description=description, args=list(arguments), config=markers, registry=VALUES, **given
+        )
+    except BrokenPipeError:  # nobody reads the help, or the error
+        raise SystemExit(0 if {"-h", "--help"} & {*arguments} else 2) from None
 
 
 @VALUES.primitive_rule

@@ -47,7 +47,7 @@ class Report:
             logger.warning("Not in the report: %s", error)
         for wanted, table in ((self.markdown, markdown), (self.latex, latex)):
             if wanted:
-                print(printable(table(comparison)))
+                make_console().out(printable(table(comparison)), highlight=False)
         if self.out is None and (self.markdown or self.latex):
             return 0
         out = self.out or Path("report.html")

@@ -20,6 +20,7 @@ from minerva.envs.engines.registry import EngineName
 from minerva.errors import ConfigError, RunError, printable
 from minerva.presets import DEFAULT_STEPS, NONE, preset_for
 from minerva.runs.folder import PROVENANCE, read_config
+from minerva.runs.origin import INIT_FROM
 from minerva.trainers.registry import ALGORITHMS, config_class
 
 if TYPE_CHECKING:
@@ -218,6 +219,8 @@ def _defaults(algo: str, chosen: RunOptions) -> tuple[TrainCommand, str]:
     """Return the default run options and hyperparameters, and in words whose they are."""
     if chosen.resume is not None and not chosen.resume:
         raise ConfigError("--resume needs a run: give its folder.")
+    if chosen.resume and chosen.init_from:
+        raise ConfigError("--resume goes on with the weights of the run: leave out --init-from.")
     source = chosen.resume[0] if chosen.resume else chosen.config
     if source is not None:
         return saved_command(algo, source, chosen), f"those of {printable(str(source))}"
@@ -248,15 +251,28 @@ def saved_command(algo: str, source: Path, chosen: RunOptions) -> TrainCommand:
 
 def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
+    from minerva.cli.parent import saved_parent
     from minerva.envs.saved import KWARGS, MADE_BY, made_again
 
     for name in saved:
-        if name not in {*SAVED, KWARGS, MADE_BY, *PROVENANCE, "algo", "derived", "history", "hyperparameters"}:
+        if name not in {
+            *SAVED,
+            KWARGS,
+            MADE_BY,
+            INIT_FROM,
+            *PROVENANCE,
+            "algo",
+            "derived",
+            "history",
+            "hyperparameters",
+        }:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
     hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}
     options = {name: checked(name, values[name], hints[name]) for name in (*SAVED, "threads") if name in values}
+    if chosen.resume is None:
+        options["init_from"], options["init_optimizer"] = saved_parent(saved, chosen.init_from, chosen.init_optimizer)
     if chosen.env in ("", options.get("env")):  # another id does not have the saved arguments
         options["env_kwargs"] = kwargs_words(saved.get(KWARGS) or {}) or None
         made_again({"env": DEFAULT_ENV, **saved}, chosen.env or None, chosen.trust_env)

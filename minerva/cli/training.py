@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from minerva.api import make_trainer
+from minerva.cli.parent import require_saved_weights
 from minerva.cli.seeds import Seeds
 from minerva.cli.summary import print_settings, print_summary, resume_command
 from minerva.cli.train import RunOptions, TrainCommand, saved_command
@@ -27,7 +28,7 @@ def run(command: TrainCommand) -> int:
     algo = next(name for name in ALGORITHMS if isinstance(command.hyperparameters, config_class(name)))
     config = config_class(algo).from_dict(command.hyperparameters.to_dict())
     names = ("eval_every", "eval_episodes", "compile", "matmul", "threads", "wandb")
-    settings = {name: getattr(options, name) for name in names} | {"extend": options.resume is not None}
+    settings = {name: getattr(options, name) for name in names} | {"resume": options.resume is not None}
     if options.seeds is not None or options.vary is not None:
         return _run_seeds(command, Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)
     if options.resume is not None and len(options.resume) > 1:
@@ -38,6 +39,7 @@ def run(command: TrainCommand) -> int:
         *(algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks),
         init_optimizer=options.init_optimizer,
     )
+    require_saved_weights(options.config, options.init_from, trainer)
     folder = _run_folder(algo, options)
     console = make_console(quiet=ranks.rank > 0)
     print_settings(console, algo, options, config, trainer.envs, ranks.count)
@@ -60,6 +62,7 @@ def _run_seeds(command: TrainCommand, seeds: Seeds, settings: dict[str, Any]) ->
         raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
     start = options.init_from, options.init_optimizer
     population = seeds.population(options.task, options.device, *start, _engine(options))
+    require_saved_weights(options.config, options.init_from, population.trainers[0])
     folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
     console = make_console()
     print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)

@@ -17,6 +17,9 @@ from minerva.spec import Array
 DRAWN_BY_MUJOCO = "gymnasium.envs.mujoco"
 DRAWN_OTHERWISE = ("gymnasium.envs.classic_control", "gymnasium.envs.box2d")
 
+NOT_MADE = (TypeError, ValueError, AssertionError)
+"""What a constructor raises that refuses an argument; an EnvError is a ValueError."""
+
 COARSE_SHADOWS = 1024
 """Side of the shadow map in pixels."""
 
@@ -65,8 +68,7 @@ class DrawnEnv:
             missing = "pygame" if "pygame" in str(error) else str(error).splitlines()[0]
             raise EnvError(f"{self.name} is drawn with {missing}: {pip_install('video')}.") from None
         except Exception as error:  # whatever MuJoCo's or the user's renderer raises
-            reason = next(iter(str(error).strip().splitlines()), "")
-            raise EnvError(f"{self.name} cannot be drawn ({type(error).__name__}: {reason}).") from error
+            raise EnvError(f"{self.name} cannot be drawn ({_named(error)}).") from error
         picture = np.asarray(drawn)
         if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
             raise EnvError(
@@ -109,8 +111,8 @@ def _prepare_mujoco(env: EnvLike) -> None:
 def _make_rendered(env: EnvLike, make: Any, width: int, height: int) -> gym.Env[Any, Any]:
     try:
         made: gym.Env[Any, Any] = make()
-    except (TypeError, ValueError, AssertionError):  # a constructor that refuses the render mode
-        raise _no_render_mode(env) from None
+    except NOT_MADE as error:
+        raise _not_made(env, error) from None
     if made.render_mode != "rgb_array":
         raise _no_render_mode(env)
     base: Any = made.unwrapped
@@ -124,11 +126,28 @@ def _make_rendered(env: EnvLike, make: Any, width: int, height: int) -> gym.Env[
     return made
 
 
-def _no_render_mode(env: EnvLike) -> EnvError:
+def _not_made(env: EnvLike, error: Exception) -> EnvError:
+    """Return the error of an environment that refuses the render mode, or else of one that cannot be made at all."""
+    if isinstance(env, (str, Task)):
+        try:
+            factory(env)().close()
+        except NOT_MADE as same_without:
+            error = same_without
+        else:
+            return _no_render_mode(env, f" ({_named(error)})")
+    return error if isinstance(error, EnvError) else EnvError(f"{env_name(env)} could not be made ({_named(error)}).")
+
+
+def _no_render_mode(env: EnvLike, reason: str = "") -> EnvError:
     return EnvError(
-        f"{env_name(env)} has no render mode rgb_array: give it one (its constructor takes render_mode, and render "
-        "returns the picture)."
+        f"{env_name(env)} has no render mode rgb_array{reason}: give it one (its constructor takes render_mode, and "
+        "render returns the picture)."
     )
+
+
+def _named(error: Exception) -> str:
+    """Return an error's type and the first line of its message."""
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
 
 
 def _size_buffers(model: Any, width: int, height: int) -> None:

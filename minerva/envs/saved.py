@@ -124,7 +124,7 @@ def _function(make: Any) -> str:
 
 
 def _mark() -> str:
-    return f"known to one trainer alone ({secrets.token_hex(8)})"
+    return f"known to one training alone ({secrets.token_hex(8)})"
 
 
 # --- making again -----------------------------------------------------------------------------------------------

@@ -58,6 +58,8 @@ class Agent(ABC):
     """Kinds of actions that the agent has a policy for."""
     METRICS: ClassVar[Sequence[Metric]]
     """Declarations of the metrics that an update returns."""
+    POLICY_MODULES: ClassVar[tuple[str, ...]]
+    """Entries of `state_dict` that `load_policy` loads, beside a `normalizer`."""
     ACTING_STATE: ClassVar[tuple[str, ...]] = ("parameters", "normalizer", "old")
     """Entries of the state that acting needs; an agent may lack some."""
     COMPILE_WHOLE_UPDATE: ClassVar[bool] = False
@@ -275,6 +277,10 @@ class Agent(ABC):
     def reported(self, metrics: dict[str, float]) -> dict[str, float]:
         """Return an update's metrics in the form that is logged."""
         return metrics
+
+    def policy_state(self) -> Tree:
+        """Return the entries of `state_dict` that `load_policy` loads: networks and normaliser."""
+        return {name: part for name, part in self.state_dict().items() if name in (*self.POLICY_MODULES, "normalizer")}
 
     def weights(self) -> Tree:
         """Return the entries of the state with which another agent of equal config acts as this one does."""

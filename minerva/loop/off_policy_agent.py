@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,6 @@ class OffPolicyAgent(Agent):
 
     Each name in `flats` is that of a module and of the entry of the state that holds its parameters as one vector.
     """
-
-    POLICY_MODULES: ClassVar[tuple[str, ...]]
-    """The names in `flats` that `load_policy` loads."""
 
     flats: dict[str, FlatParameters]
     """The parameters of each module, as one vector."""

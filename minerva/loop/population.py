@@ -35,6 +35,8 @@ class Population:
         first = self.trainers[0]
         for other in self.trainers[1:]:
             _check_alike(first, other)
+            if other.env is first.env:  # one function or object: seeds of one task, whatever else is known of it
+                other.saved_env = first.saved_env
         seen = [(trainer.seed, trainer.config) for trainer in self.trainers]
         if any(seen.count(one) > 1 for one in seen):
             raise ConfigError(f"seeds are {[seed for seed, _ in seen]}: two of them would be the same run.")

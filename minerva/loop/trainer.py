@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,9 +25,10 @@ from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.metrics import Health, Metric, Rule
-from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.checkpoint import digest, load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
+from minerva.runs.origin import AGENT, POLICY, TRAINER, USED, Origin
 from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
 from minerva.runs.settings import Result, RunSettings
@@ -47,6 +49,8 @@ class Trainer(ABC):
     agent: Any
     config: Any
     health: Health
+    _parent: Origin | None
+    """What `init_from` took or an earlier run left, but for the digest of the weights."""
 
     @with_short_traceback
     def __init__(
@@ -71,7 +75,8 @@ class Trainer(ABC):
         if config is not None and (positional or hyperparameters):
             raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
         self.env, self.seed, self.ranks = env_id, seed, ranks
-        self._saved_env = saved(env_id)
+        self.saved_env = saved(env_id)
+        """What runs save of the environment."""
         self.config = self._config_from(positional, hyperparameters) if config is None else config
         self.device = usable_device(device)
         self.num_envs: int = self.share.num_envs
@@ -79,6 +84,7 @@ class Trainer(ABC):
         self.envs = self.collector.envs
         specs = self.envs.observation, self.envs.action
         self.agent = self.AGENT.from_config(*specs, self.share, seed=seed, device=self.device, ranks=ranks)
+        self._drawn, self._parent = digest(self.agent.policy_state()), None
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
         """Episodes that ended since the last report."""
@@ -237,7 +243,8 @@ class Trainer(ABC):
 
         With `optimizer`, load all that the agent has learned: the critic, moments, temperature and multipliers too.
         """
-        checkpoint = load_checkpoint(find_checkpoint(Path(path)))
+        file = find_checkpoint(Path(path))
+        checkpoint = load_checkpoint(file)
         mine = {"algo": self.algo, **self.specs()}
         theirs = {name: checkpoint.about[name] for name in mine}
         for name in mine:
@@ -248,6 +255,9 @@ class Trainer(ABC):
                     "environment with the same spaces."
                 )
         saved = checkpoint.state["trainer"]["agent"]
+        step = checkpoint.about.get("step")
+        if type(step) is not int:
+            raise CheckpointError(f"{path} does not say after how many steps it was made: give a run's checkpoint.")
         try:
             if optimizer:
                 self.agent.load_state_dict({**saved, "generator": self.agent.generator.get_state()})
@@ -260,6 +270,21 @@ class Trainer(ABC):
                 f"{path} holds networks of another shape than this run's ({'; '.join(changed[:3])}): "
                 "give the settings that it was made with."
             ) from None
+        fresh = self._parent is None or self._parent.taken == POLICY
+        taken = USED if not fresh else AGENT if optimizer else POLICY
+        self._parent = Origin(str(file), self.algo, step, "", taken)
+
+    def trained(self, checkpoint: Path, step: int) -> None:
+        """Note that the weights are from now on those of the run whose last checkpoint this is."""
+        self._parent = Origin(str(checkpoint), self.algo, step, "", TRAINER)
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where the weights come from: `init_from`, an earlier run or a program; None if the seed drew them."""
+        weights = digest(self.agent.policy_state())
+        if self._parent is None and weights == self._drawn:
+            return None
+        return replace(self._parent or Origin("", self.algo, 0, "", TRAINER), weights=weights)
 
     def greedy(self, obs: Tensor) -> Tensor:
         """Return the deterministic policy's actions in [-1, 1], on the device of the observations."""
@@ -274,7 +299,7 @@ class Trainer(ABC):
         """Return algorithm, environment, seed, device, engine, hyperparameters and what is derived from the task."""
         return {
             "algo": self.algo,
-            **self._saved_env,
+            **self.saved_env,
             "seed": self.seed,
             "device": str(self.device),
             "engine": self.envs.name,

@@ -121,6 +121,13 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
     return Checkpoint(about, state), metadata[DIGEST]
 
 
+def digest(tree: Tree) -> str:
+    """Return the SHA-256 of a tree of tensors: their names, types, shapes and values."""
+    tensors: dict[str, Tensor] = {}
+    _split(tree, "", tensors)
+    return _digest("", tensors)
+
+
 def non_finite(state: Tree) -> str | None:
     """Return the name of a tensor of the agent's state or the replay with a non-finite value, or None."""
     trainer = state.get("trainer")

@@ -30,6 +30,15 @@ def recorded(existing: dict[str, Any], config: dict[str, Any], step: int, change
     return {**existing, **config, "history": history}
 
 
+def check_same_run(folder: Path, changed: Sequence[str], changeable: Sequence[str] | None) -> None:
+    """Raise RunError if settings of the run in the folder changed; those that are `changeable` may, if any are."""
+    if changed and (changeable is None or not is_extension(changed, changeable)):
+        raise RunError(
+            f"{folder} contains a run of another config ({'; '.join(changed[:3])}): give another folder, or the same "
+            "config to resume it."
+        )
+
+
 def check_extension(folder: Path, checkpoint: Checkpoint, total_steps: int, changed: Sequence[str]) -> None:
     """Raise RunError if no step is left to extend the run by."""
     step, finished = checkpoint.state.get("step"), checkpoint.about.get("finished") is True

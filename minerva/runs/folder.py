@@ -16,12 +16,13 @@ import minerva
 from minerva.config import check_plain
 from minerva.errors import RunError
 from minerva.runs import files
+from minerva.runs.origin import INIT_FROM
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
 PROVENANCE = ("versions", "commit", "started")
 """Keys of config.yaml that record how a run was made."""
-NOT_COMPARED = (*PROVENANCE, "device", "derived", "history")
-"""Keys that are ignored when two configs are compared."""
+NOT_COMPARED = (*PROVENANCE, "device", "derived", "history", f"{INIT_FROM}.checkpoint")
+"""Keys that are ignored when two configs are compared; of the weights that a run began with, their place is."""
 ONE_VALUE = ("env_kwargs",)
 """Keys whose mapping is compared as one value: an argument that is None is not an argument that is absent."""
 
@@ -157,7 +158,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return the differences between two configs as `name: old -> new`, ignoring the keys `NOT_COMPARED`."""
     old, new = _flat(old), _flat(new)
-    names = sorted(name for name in old.keys() | new.keys() if name.split(".")[0] not in NOT_COMPARED)
+    names = sorted(name for name in old.keys() | new.keys() if not {name, name.split(".")[0]} & {*NOT_COMPARED})
     return [f"{name}: {old.get(name)} -> {new.get(name)}" for name in names if old.get(name) != new.get(name)]
 
 

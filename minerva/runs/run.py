@@ -19,9 +19,10 @@ from minerva.evaluation import EvaluationInterruptedError, info_means, longest_e
 from minerva.runs import files
 from minerva.runs.callbacks import tell
 from minerva.runs.checkpoint import Checkpoint, check_structure
-from minerva.runs.extension import changed_hyperparameters, check_extension, is_extension, recorded
+from minerva.runs.extension import changed_hyperparameters, check_extension, check_same_run, recorded
 from minerva.runs.folder import RunFolder, differences, provenance
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, mean_metrics, refuse_non_finite
+from minerva.runs.origin import INIT_FROM, known_origin
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result, RunSettings
 from minerva.runs.signals import STOPS, StopSignals
@@ -67,22 +68,20 @@ class Run:
         self.store = CheckpointStore(self.folder)
         self.eval_every = settings.eval_every or max(math.ceil(total_steps / EVALUATIONS), 1)
         self.console = make_console(settings.quiet)
-        self.step = 0
-        self.returns: dict[str, float] = {}
+        self.step, self.returns = 0, dict[str, float]()
         self._evaluated: int | None = None
         self._pending = False  # an evaluation is due and not finished yet
-        self._logs: Lengths = {}
-        self._evaluations: list[float] = []
+        self._logs, self._evaluations = Lengths(), list[float]()
         self._evaluation: dict[str, float] = {}  # metrics of the last one
         self._own: dict[str, float] = {}  # last values of what the user logs, for the terminal
-        self._told_start = False
         self._reports: deque[Mapping[str, float]] = deque(maxlen=REPORTS_SHOWN)
-        self._stopped = False
+        self._stopped = self._told_start = False
         self._saved: int | None = None
         self._saved_at = self.save_seconds = 0.0
         self._best = False  # the last evaluation is the best and not saved yet
         self.number, self.together = number, together
         self.workers = {"processes": processes, "actors": actors}
+        self.origin = trainer.origin
         self.begin_at: int | None = None
         """Step of the checkpoint to resume from; None: the newest."""
         self.group: str | None = None
@@ -94,13 +93,15 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """Return the config that identifies a run: two runs with the same config are the same experiment."""
-        options = {
+        options: dict[str, Any] = {
             "total_steps": self.total_steps,
             "eval_every": self.eval_every,
             "eval_episodes": self.settings.eval_episodes,
             "compile": self.settings.compile,
             "matmul": self.settings.matmul,
         }
+        if self.origin is not None:
+            options[INIT_FROM] = self.origin.to_dict()
         described = self.trainer.describe()
         hyperparameters = described.pop("hyperparameters")  # last: they are the longest part of config.yaml
         return {**described, **options, "hyperparameters": hyperparameters}
@@ -124,6 +125,8 @@ class Run:
         aborted = isinstance(error, STOPS) and self._signals.received and self._saved is not None
         if aborted:
             self.stop_at_last_checkpoint()
+        if self._saved is not None:
+            self.trainer.trained(self.folder.last, self.step)
         self._exit.close()
         return aborted
 
@@ -149,16 +152,14 @@ class Run:
         stack.enter_context(files.locked(self.folder.path))
         existing = self.folder.existing_config()  # another process may have written it before the lock
         self._require_same_engine(existing)
-        if existing and self.settings.extend and self.settings.eval_every is None:
+        if existing and self.settings.resume and self.settings.eval_every is None:
             self.eval_every = existing.get("eval_every", self.eval_every)
+        begun = existing if self.store.exists() else None
+        self.origin = known_origin(self.origin, begun, self.folder.config, self.settings.resume)
         changed = differences(existing, self.config) if existing else []
-        if changed and not (
-            self.settings.extend and self.store.exists() and is_extension(changed, self.trainer.changeable)
-        ):
-            raise RunError(
-                f"{self.folder.path} contains a run of another config ({'; '.join(changed[:3])}): give another folder, "
-                "or the same config to resume it."
-            )
+        check_same_run(self.folder.path, changed, self.trainer.changeable if begun and self.settings.resume else None)
+        if self.origin is not None:
+            self._say(f"{self.folder.path} is {self.origin}.")
         if existing is None or not self.store.exists():
             self.folder.create(self.config)
             if not self.trainer.resumes_exactly and self.number == 0:  # once per population

@@ -32,9 +32,9 @@ class RunSettings:
     """PyTorch CPU threads while the run trains; 1 is fastest for small networks. The number changes the last digits."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
-    extend: bool = False
-    """Let a run in the folder go on with other `total_steps`, evaluations, and settings that an update takes as
-    numbers; what changed is written to its config.yaml, with the step."""
+    resume: bool = False
+    """Resume the run in the folder, whatever weights it began with. `total_steps`, evaluations and settings that an
+    update takes as numbers may be others; what changed is written to its config.yaml, with the step."""
     quiet: bool = False
     """Print nothing."""
     info_keys: Sequence[str] = ("is_success",)

@@ -1,6 +1,7 @@
 """Protocol of the trainers that a run can drive."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from minerva.compute.tree import Tree
 from minerva.evaluation import Evaluator
 from minerva.metrics import Metric
+from minerva.runs.origin import Origin
 from minerva.runs.status import RunStatus
 from minerva.runs.store import ReplayRows
 
@@ -26,6 +28,13 @@ class Trainable(Protocol):
     @property
     def metrics(self) -> Sequence[Metric]:
         """Return the metrics that the algorithm's updates report."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """Return where its weights come from, or None if its seed drew them."""
+
+    def trained(self, checkpoint: Path, step: int) -> None:
+        """Note that its weights are from now on those of the run whose last checkpoint this is."""
 
     def describe(self) -> dict[str, Any]:
         """Return algorithm, environment, seed, device and hyperparameters, as plain values."""

@@ -7,12 +7,14 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from rich.console import Console
-from tiny_runs import FinishedRun
+from tiny_runs import BATCH, FinishedRun, train_command
 
 from minerva.cli import train
 from minerva.cli.main import main
@@ -100,6 +102,17 @@ def test_the_printed_commands_name_the_folder_whatever_its_name_is(tmp_path: Pat
             else []
         )
         assert str(folder) in (last, *found)
+
+
+@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+def test_the_command_imports_nothing_from_the_folder_it_is_started_in(engine: str, tmp_path: Path) -> None:
+    for name in ("minerva", "torch", "numpy", "gymnasium"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
+    command = [str(Path(sys.executable).parent / "minerva"), *train_command(tmp_path / "run", total_steps=BATCH)]
+    done = subprocess.run([*command, "--engine", engine], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "imported").exists()
 
 
 # --- damage -------------------------------------------------------------------------------------------------------

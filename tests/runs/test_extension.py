@@ -14,7 +14,7 @@ from minerva.trainers.ppo.trainer import PPOTrainer
 
 def train(folder: Path, total: int, callbacks: Any = (), extend: bool = False, **changed: Any) -> Any:
     trainer = PPOTrainer("Pendulum-v1", engine="gymnasium", **{**PPO, "anneal_lr": False, **changed})
-    return trainer.train(total, folder, **SETTINGS, extend=extend, callbacks=callbacks)
+    return trainer.train(total, folder, **SETTINGS, resume=extend, callbacks=callbacks)
 
 
 def saved(folder: Path) -> dict[str, Any]:
@@ -68,5 +68,5 @@ def test_what_is_no_extension_is_refused_and_nothing_is_touched(
     train(tmp_path, 2 * BATCH)
     before = snapshot(tmp_path)
     with pytest.raises(RunError, match=reason):
-        train(tmp_path, total, extend=extend, **changed)
+        train(tmp_path, total, resume=extend, **changed)
     assert snapshot(tmp_path) == before

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import BATCH, PPO, SETTINGS, STEPS, train_command, training_steps
+from tiny_runs import BATCH, PPO, SETTINGS, STEPS, FinishedRun, train_command, training_steps
 
 from minerva.cli.main import main
 from minerva.runs.checkpoint import load_checkpoint
@@ -60,6 +60,21 @@ def test_what_ascii_lacks_is_spelled_otherwise(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "mean +/- standard deviation over seeds" in out
     assert f"run: {tmp_path / 'seed1'}" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("presets", 0), ("report {run} --markdown", 0), ("--help", 0), ("train --help", 0), ("presets --nonsense", 2)],
+)
+def test_a_reader_that_leaves_ends_no_command_with_an_error(
+    command: str, status: int, finished_run: FinishedRun
+) -> None:
+    line = f"{sys.executable} -m minerva {command.format(run=finished_run.folder)}"
+    assert shell(f"{line} 2>&1 | true", finished_run.folder)[0] == status
+    if not status:
+        code, _, err = shell(f"{line} | true", finished_run.folder)
+        assert code == 0
+        assert " ".join(err.split()) in ("", "WARNING stdout cannot be written to (Broken pipe): going on without it.")
 
 
 class Broken(io.StringIO):

@@ -52,9 +52,13 @@ class Idle:
     algo = "ppo"
     resumes_exactly = True
     metrics = ()
+    origin = None
 
     def __init__(self, means: Iterable[float] = (0.0,), seed: int = 0) -> None:
         self.script, self.seed, self.updates = Script(means), seed, 0
+
+    def trained(self, checkpoint: Path, step: int) -> None:
+        self.last = checkpoint, step
 
     def describe(self) -> dict[str, Any]:
         return {"algo": "ppo", "env": "Idle-v0", "seed": self.seed, "hyperparameters": {"gamma": 0.9}}

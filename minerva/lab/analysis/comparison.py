@@ -88,7 +88,12 @@ class Cell:
 
     @property
     def peer(self) -> Figure | None:
-        """Return the best published figure of the same algorithm at the same budget, or None."""
+        """Return the best published figure of the same algorithm at the same budget, or None.
+
+        Fine-tuned runs have none: the budget does not count the steps that their first weights took.
+        """
+        if self.records[0].origin is not None:
+            return None
         return best_peer(self.task.env, self.task.budget, self.published_as)
 
     @property
@@ -171,7 +176,10 @@ def compare(records: Sequence[Record]) -> Comparison:
     cells = [
         Cell(entry, task, tuple(sorted(found, key=lambda record: record.seed))) for (entry, task), found in rows.items()
     ]
-    firsts = {names[id(record)]: (bool(record.label), _algorithm_order(record.algo)) for record in reversed(records)}
+    firsts = {
+        names[id(record)]: (bool(record.label), record.origin is not None, _algorithm_order(record.algo))
+        for record in reversed(records)
+    }
     entries = sorted(firsts, key=lambda entry: (firsts[entry], entry))
     cells.sort(key=lambda cell: (cell.task, entries.index(cell.entry)))
     return Comparison(tuple(cells), tuple(entries))
@@ -182,16 +190,18 @@ def _algorithm_order(algo: str) -> int:
 
 
 def _names(records: Sequence[Record]) -> dict[int, str]:
-    """Return each record's entry name: algorithm and label, and the settings that differ where that is ambiguous."""
-    alike: dict[tuple[str, str, str, int], list[Record]] = {}
+    """Return each record's entry name: algorithm, label, origin, and the settings that differ if it is ambiguous."""
+    alike: dict[tuple[str, str, str, int, str], list[Record]] = {}
     for record in records:
-        alike.setdefault((record.algo, record.label, record.env, record.budget), []).append(record)
+        alike.setdefault((record.algo, record.label, record.env, record.budget, record.parent), []).append(record)
     names = {}
-    titles = [(entry_title(algo, label, budget), env, budget) for algo, label, env, budget in alike]
-    for (algo, label, env, budget), found in alike.items():
+    titles = [(entry_title(algo, label, budget), env, budget, parent) for algo, label, env, budget, parent in alike]
+    for (algo, label, env, budget, parent), found in alike.items():
         base = entry_title(algo, label, budget)
-        if titles.count((base, env, budget)) > 1:  # without the budget the labels would be the same
+        if titles.count((base, env, budget, parent)) > 1:  # without the budget the labels would be the same
             base = f"{title(algo)} {label}".strip()
+        if parent:
+            base = f"{base}, {found[0].origin}"
         varied = [] if label else differing([record.settings for record in found])
         for record in found:
             changed = " ".join(f"{name}={format_value(record.settings.get(name))}" for name in varied)

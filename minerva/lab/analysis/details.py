@@ -120,6 +120,8 @@ def sources(comparison: Comparison) -> str:
     for cell in comparison.cells:
         for record in cell.records:
             about = {name: value for name, value in record.about.items() if name not in ("device", "engine", "command")}
+            if record.origin is not None:
+                about["first weights of"] = f"{record.origin.checkpoint}, sha256 {record.origin.weights}"
             made = ", ".join(f"{name} {value}" for name, value in about.items())
             command = record.about.get("command", "")
             code = f"<small><code>{escape(command)}</code></small>" if command else ""

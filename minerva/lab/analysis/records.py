@@ -1,5 +1,6 @@
 """Records of trained seeds, read from run folders and from the result files of a benchmark."""
 
+import hashlib
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from minerva.lab.analysis.health import Track, tracks
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import RunFolder, read_config
 from minerva.runs.metrics import read_rows
+from minerva.runs.origin import Origin
 
 RESULT_FILES = "*_seed*.json"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -55,6 +57,8 @@ class Record:
     """Returns of all episodes in the evaluation of the last policy."""
     curve: list[Point]
     source: Path
+    origin: Origin | None = None
+    """Where its first weights come from, if not from its seed."""
     random: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     steps_per_second: float | None = None
@@ -73,6 +77,11 @@ class Record:
     def score(self) -> float:
         """Return the mean return of the last policy."""
         return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def parent(self) -> str:
+        """Return what tells its first weights from others; an empty string if its seed drew them."""
+        return f"{self.origin.taken} {self.origin.weights}" if self.origin else ""
 
     @property
     def protocol(self) -> str:
@@ -101,7 +110,7 @@ def read_records(paths: Sequence[Path], unread: list[RunError] | None = None) ->
     runs = _each_once(record for record in found if not record.measured)
     merged = []
     for key, result in results.items():
-        same = [other for other in runs if other[:5] == key[:5]]
+        same = [other for other in runs if other[:6] == key[:6]]
         merged.append(_with_run(result, runs.pop(same[0])) if same else result)
     return [*merged, *runs.values()]
 
@@ -111,7 +120,7 @@ def _each_once(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
     found: dict[tuple[Any, ...], Record] = {}
     for record in records:
         settings = "" if record.label else json.dumps(dict(record.settings), sort_keys=True, default=str)
-        key = (record.algo, record.label, record.env, record.budget, record.seed, settings)
+        key = (record.algo, record.label, record.env, record.budget, record.seed, record.parent, settings)
         known = [found[key]] if key in found else []
         found[key] = max(*known, record, record, key=lambda one: (one.steps, one.about.get("started", "")))
     return found
@@ -217,6 +226,7 @@ def read_run(folder: Path) -> list[Record]:
             returns=curve[-1].returns,
             curve=curve,
             source=folder,
+            origin=Origin.read(config),
             random=random_return,
             settings=settings,
             steps_per_second=_speed(rows),
@@ -234,9 +244,11 @@ def read_run(folder: Path) -> list[Record]:
 
 
 def _task(config: Mapping[str, Any]) -> str:
-    """Return the environment's id with its arguments: with others it is another task."""
+    """Return the environment's id with its arguments or a mark of what made it: with others it is another task."""
     kwargs = config.get("env_kwargs") or {}
     arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(kwargs.items()))
+    if "env_made_by" in config:
+        arguments = f"not from an id, {hashlib.sha256(str(config['env_made_by']).encode()).hexdigest()[:8]}"
     return f"{config['env']} ({arguments})" if arguments else str(config["env"])
 
 
@@ -278,7 +290,7 @@ def _curve(rows: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def _about(kept: Mapping[str, Any]) -> dict[str, str]:
-    names = ("device", "engine", "commit", "started", "command")
+    names = ("device", "engine", "commit", "started", "command", "env_made_by")
     versions = kept.get("versions") or {}
     about = {name: str(kept[name]) for name in names if kept.get(name)}
     return about | {name: str(versions[name]) for name in ("python", "minerva", "torch", "mujoco") if name in versions}

@@ -95,6 +95,7 @@ def _raw(record: Record) -> dict[str, Any]:
         "label": record.label,
         "budget": record.budget,
         "steps": record.steps,
+        "init_from": record.origin.to_dict() if record.origin else None,
         "finished": record.finished,
         "protocol": record.protocol,
         "returns": record.returns,

@@ -12,6 +12,7 @@ import yaml
 
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.lab.export.graph import OBSERVATIONS
+from minerva.runs.origin import Origin
 from minerva.trainers.registry import ALGORITHMS
 from minerva.version import __version__
 
@@ -91,7 +92,7 @@ def _what(about: dict[str, Any], checkpoint: str) -> str:
         f"A policy trained with Minerva {__version__}: {algorithm.title} ({algorithm.long_title}), "
         f"seed {about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} "
         f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to {_actions(about)}"
-        f"{_task(about)}"
+        f"{_task(about)}{_origin(about)}"
     )
 
 
@@ -111,6 +112,12 @@ def _task(about: dict[str, Any]) -> str:
     return f"\n\nThe environment was made with these arguments:\n\n    {json.dumps(kwargs)}" if kwargs else ""
 
 
+def _origin(about: dict[str, Any]) -> str:
+    """Return where its first weights come from, if not from its seed."""
+    origin = Origin.read(about)
+    return f"\n\nIt is {_text(origin)}: these steps come on top of the parent's." if origin else ""
+
+
 def _result(about: dict[str, Any], score: Score) -> str:
     low, high = score.interval
     rows = [
@@ -127,11 +134,12 @@ def _result(about: dict[str, Any], score: Score) -> str:
 
 
 def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
+    commands = f"pip install {' '.join(_packages(about))}\npython run_policy.py{_named_id(about)}"
     return (
         "## Use it\n\n"
         f"Without torch, with `policy.onnx` (input `observations` [B, O], output `actions` {_shape(about)}); "
         "`run_policy.py` plays an episode:\n\n"
-        f"```\npip install {' '.join(_packages(about))}\npython run_policy.py\n```\n\n"
+        f"```\n{commands}\n```\n\n"
         f"On {OBSERVATIONS:,} observations its actions differ from the original policy's "
         f"{_difference(about, difference)}. With Minerva:\n\n"
         "```python\nimport minerva\n\n"
@@ -147,6 +155,14 @@ def _difference(about: dict[str, Any], difference: float) -> str:
     if about["action"]["kind"] == "continuous":
         return f"by at most {difference:.1e} of their range"
     return f"in {difference:.1%} of them"
+
+
+def _named_id(about: dict[str, Any]) -> str:
+    """Return the argument of the example if its environment's id imports a module: it has to be written by a person."""
+    if ":" not in about["env"]:
+        return ""
+    shown = about["env"] if re.fullmatch(r"[\w.]+:[\w./-]+", about["env"]) else "ID"
+    return f" {shown}  # imports the module that the id names: only if you trust it"
 
 
 def _packages(about: dict[str, Any]) -> list[str]:

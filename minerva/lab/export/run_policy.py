@@ -1,6 +1,10 @@
-"""Run the policy in this folder. Needs numpy and onnxruntime; and, to play an episode, its environment."""
+"""Run the policy in this folder. Needs numpy and onnxruntime; and, to play an episode, its environment.
+
+python run_policy.py [ID]: an environment ID of the form module:Name imports that module, so you have to write it.
+"""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +20,15 @@ def act(observations: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
+    env_id, kwargs = about["gymnasium_id"], json.loads(about["env_kwargs"])
+    texts = env_id + json.dumps(kwargs, separators=(",", "="))  # a colon is one inside an id or a text
+    if ":" in texts and sys.argv[1:] != [env_id]:
+        sys.exit(f"{env_id!r} {kwargs} imports and runs the module it names: if you trust it, add its id as argument.")
     import gymnasium as gym
 
     if about["env"].startswith("dm_control/"):
         import shimmy  # noqa: F401  registers dm_control's tasks with gymnasium
-    env = gym.wrappers.FlattenObservation(gym.make(about["gymnasium_id"], **json.loads(about["env_kwargs"])))
+    env = gym.wrappers.FlattenObservation(gym.make(env_id, **kwargs))
     observation, total, over = env.reset(seed=0)[0], 0.0, False
     while not over:
         observation, reward, terminated, truncated, _ = env.step(act(observation[None])[0])

@@ -42,6 +42,7 @@ class PPOAgent(Agent):
     METRICS = METRICS
     VMAPPED_METHODS = ("acted", "evaluated", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")
+    POLICY_MODULES = ("network",)
 
     config: PPOConfig
 

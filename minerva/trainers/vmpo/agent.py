@@ -57,6 +57,7 @@ class VMPOAgent(Agent):
     ACTIONS = get_args(ActionKind)
     METRICS = METRICS
     LAYER_SIZES = ("policy_layer_sizes", "value_layer_sizes")
+    POLICY_MODULES = ("policy",)
     BY_HAND: ClassVar = {**preset_for("vmpo", "", "source").values, "normalize_observations": False}
     VMAPPED_METHODS = (
         "acted",

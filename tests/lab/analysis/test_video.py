@@ -13,6 +13,7 @@ from probe_envs import UNIT_ACTIONS, StepResult, vector_space
 from tiny_runs import PPO, SETTINGS, FinishedRun
 
 import minerva
+from minerva.envs.ids import Task
 from minerva.errors import ConfigError, EnvError
 from minerva.lab.analysis import video
 from minerva.lab.analysis.video import labelled, record
@@ -191,6 +192,30 @@ def test_what_draws_nothing_or_something_else_is_refused(counting_run: Path, tmp
     with pytest.raises(minerva.errors.CheckpointError, match="Pendulum-v1 has other observations or actions"):
         record(counting_run, env="Pendulum-v1", out=out)
     assert not out.exists()
+
+
+class Plain(Counting):
+    """Knows no render mode; with `broken` it cannot be made at all."""
+
+    def __init__(self, broken: bool = False) -> None:
+        if broken:
+            raise ValueError("a wheel is missing\nand more")
+        super().__init__()
+
+
+def test_what_cannot_be_made_says_why(counting_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kwargs in (("Plain-v0", {}), ("Broken-v0", {"broken": True})):
+        monkeypatch.setitem(gym.registry, name, gym.envs.registration.EnvSpec(name, entry_point=Plain, kwargs=kwargs))
+    for env, reason in (
+        ("Plain-v0", r"Plain-v0 has no render mode rgb_array \(TypeError: .*render_mode.*: give it one"),
+        (Task("Plain-v0", {"broken": False}), r"Plain-v0 has no render mode rgb_array \(EnvError: .*: give it one"),
+        ("Broken-v0", r"Broken-v0 could not be made \(ValueError: a wheel is missing\)"),
+        (Task("Plain-v0", {"broken": True}), r"Plain-v0 \(broken=True\) could not be made: a wheel is missing"),
+        (lambda: Plain(True), r"could not be made \(ValueError: a wheel is missing\)"),
+        ("Nowhere-v0", "Nowhere-v0 is not a known environment"),
+    ):
+        with pytest.raises(EnvError, match=reason):
+            record(counting_run, env=env, out=tmp_path / "a.mp4")
 
 
 class Broken(Counting):

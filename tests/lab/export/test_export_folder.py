@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import yaml
@@ -101,8 +102,36 @@ def played(checkpoint: Path) -> float:
 
 def test_the_example_is_short_and_knows_nothing_of_minerva() -> None:
     lines = [line for line in EXAMPLE_SOURCE.read_text().splitlines() if line.strip()]
-    assert len(lines) <= 20
+    assert len(lines) <= 27
     assert not any("minerva" in line or "torch" in line for line in lines)
+
+
+@pytest.mark.parametrize("named", [{"gymnasium_id": "spy:Pendulum-v1"}, {"env_kwargs": '{"of": ["spy\\u003aX"]}'}])
+def test_the_example_imports_the_module_of_an_id_only_if_a_person_writes_the_id(
+    named: dict[str, str], shared: Export, tmp_path: Path
+) -> None:
+    shutil.copytree(shared.path, tmp_path / "sent")
+    graph = onnx.load(tmp_path / "sent" / "policy.onnx")
+    about = {prop.key: prop.value for prop in graph.metadata_props} | named
+    onnx.helper.set_model_props(graph, about)
+    onnx.save(graph, tmp_path / "sent" / "policy.onnx")
+    (tmp_path / "sent" / "spy.py").write_text("open('imported', 'w').close()")
+    for arguments in ([], ["Pendulum-v1x"], [about["gymnasium_id"]]):
+        command = [sys.executable, "run_policy.py", *arguments]
+        done = subprocess.run(command, cwd=tmp_path / "sent", capture_output=True, text=True)
+        trusted = arguments == [about["gymnasium_id"]]
+        assert ("if you trust it, add its id as argument" in done.stderr) is not trusted
+        assert (tmp_path / "sent" / "imported").exists() is (trusted and "gymnasium_id" in named)
+
+
+def test_the_card_tells_which_id_a_person_has_to_write(shared: Export, finished_run: FinishedRun) -> None:
+    about = minerva.load_policy(finished_run.folder).about
+    for env, command in (
+        ("Pendulum-v1", "python run_policy.py\n"),
+        ("spy.envs:Pendulum-v1", "python run_policy.py spy.envs:Pendulum-v1  # imports the module"),
+        ("spy:X; rm -r .", "python run_policy.py ID  # imports the module"),
+    ):
+        assert command in model_card({**about, "env": env}, "ppo_best.pt", shared.score, 0.0, None)
 
 
 # --- the video ------------------------------------------------------------------------------------------------
