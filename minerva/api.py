@@ -9,7 +9,7 @@ from minerva.compute.ranks import SINGLE, Ranks
 from minerva.config import TENSOR, Config
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import EngineName, engine_like, make_engine
-from minerva.envs.ids import EnvLike, env_name, full_id
+from minerva.envs.ids import EnvLike, VectorEnv, env_name, full_id
 from minerva.envs.saved import made_again
 from minerva.errors import CheckpointError, ConfigError, with_short_traceback
 from minerva.evaluation import Evaluation, Evaluator
@@ -40,11 +40,15 @@ def train(
     init_from: str | Path | None = None,
     init_optimizer: bool = False,
     engine: EngineName = "auto",
+    eval_env: EnvLike | None = None,
     callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Result:
     """Train an algorithm on an environment, with its defaults, or those of a preset; `hyperparameters` override both.
+
+    `env` is an id, a function that makes an environment, an environment, or a vector environment, which is stepped as
+    it is. It is evaluated on separate copies, or on `eval_env`.
 
     The run gets a new folder in `out_dir`, or is written to `run_dir`. It starts with the policy of the run or
     checkpoint `init_from`, of an environment with the same spaces; with `init_optimizer`, with all that its agent has
@@ -53,9 +57,9 @@ def train(
     """
     env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
-    trainer = make_trainer(
-        algo, env, seed, device, config_class(algo).from_dict(values), init_from, engine, init_optimizer=init_optimizer
-    )
+    config = config_class(algo).from_dict(values)
+    trainer = make_trainer(algo, env, seed, device, config, init_from, engine, init_optimizer=init_optimizer)
+    trainer.eval_env = eval_env
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
     result: Result = trainer.train(budget, folder, **_settings(settings, callbacks))
     return result
@@ -106,7 +110,8 @@ def tuned(
     values = preset_for(algo, env_name(env), preset).values
     budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
     tuned = {name: value for name, value in values.items() if name != "total_steps"}
-    return budget, config_class(algo).overridden(tuned, hyperparameters)
+    given = {"num_envs": env.num_envs} if isinstance(env, VectorEnv) else {}
+    return budget, config_class(algo).overridden(tuned, {**given, **hyperparameters})
 
 
 def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:
@@ -137,6 +142,8 @@ def make_population(
     init_optimizer: bool = False,
 ) -> Population:
     """Return a population with one trainer per seed, to be trained together."""
+    if isinstance(env, VectorEnv):
+        raise ConfigError(f"{env_name(env)} is one vector environment, and seeds need one each: give an id instead.")
     trainers = []
     for seed, config in zip(seeds, configs, strict=True):
         envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))

@@ -30,7 +30,8 @@ class Task:
         return f"{self.id} ({', '.join(f'{name}={value!r}' for name, value in self.kwargs.items())})"
 
 
-EnvLike = str | Task | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any]
+VectorEnv = gym.vector.VectorEnv
+EnvLike = str | Task | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 DM_CONTROL = "dm_control/"
@@ -51,6 +52,9 @@ def env_name(env: EnvLike) -> str:
         return env
     if isinstance(env, Task):
         return env.id
+    if isinstance(env, VectorEnv):
+        specs: list[Any] = [env.spec, *(getattr(one, "spec", None) for one in getattr(env.unwrapped, "envs", ()))]
+        return next((spec.id for spec in specs if hasattr(spec, "id")), type(env.unwrapped).__name__)
     if isinstance(env, gym.Env):
         return env.spec.id if env.spec else type(env.unwrapped).__name__
     return getattr(env, "__name__", type(env).__name__)

@@ -57,6 +57,8 @@ def _kwargs(env: EnvLike) -> dict[str, Any]:
         return {}
     if isinstance(env, Task):
         return {name: _plain(name, value) for name, value in env.kwargs.items()}
+    if isinstance(env, gym.vector.VectorEnv):
+        raise _NotFromAnIdError(f"a vector environment of the class {type(env.unwrapped).__name__}, {_mark()}")
     if not isinstance(env, gym.Env):
         raise _NotFromAnIdError(_function(env))
     registered = _registered(env)

@@ -18,7 +18,8 @@ from minerva.config import TENSOR
 from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
-from minerva.envs.ids import EnvLike, env_name
+from minerva.envs.engines.vector import single_env
+from minerva.envs.ids import EnvLike, VectorEnv, env_name
 from minerva.envs.saved import saved
 from minerva.errors import CheckpointError, ConfigError, with_short_traceback
 from minerva.evaluation import Evaluator
@@ -62,13 +63,15 @@ class Trainer(ABC):
         engine: EngineName | Engine | Collector = "auto",
         ranks: Ranks = SINGLE,
         config: Any = None,
+        eval_env: EnvLike | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make a trainer from a `config`, or from `hyperparameters`, which are fields of the config.
 
         `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: the name of an engine, an
-        engine, or a collector. `ranks` are data-parallel: the config holds the values of all ranks together, of which
-        each takes its share.
+        engine, or a collector. A vector environment is stepped as it is. Evaluations step copies of the environment, or
+        `eval_env`. `ranks` are data-parallel: the config holds the values of all ranks together, of which each takes
+        its share.
         """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
@@ -77,6 +80,9 @@ class Trainer(ABC):
         self.env, self.seed, self.ranks = env_id, seed, ranks
         self.saved_env = saved(env_id)
         """What runs save of the environment."""
+        self.eval_env = eval_env
+        if isinstance(env_id, VectorEnv) and config is None:
+            hyperparameters.setdefault("num_envs", env_id.num_envs)
         self.config = self._config_from(positional, hyperparameters) if config is None else config
         self.device = usable_device(device)
         self.num_envs: int = self.share.num_envs
@@ -293,6 +299,10 @@ class Trainer(ABC):
 
     def make_evaluator(self, episodes: int, longest: int | None = None) -> Evaluator:
         """Return an evaluator with separate environments and seeds."""
+        if self.eval_env is not None:
+            return Evaluator(self.eval_env, episodes, self.seed, "auto", longest)
+        if isinstance(self.env, VectorEnv):
+            return Evaluator(single_env(self.env), episodes, self.seed, "auto", longest)
         return Evaluator(self.env, episodes, self.seed, self.envs.name, longest)
 
     def describe(self) -> dict[str, Any]:

@@ -9,10 +9,11 @@ ENGINES = {
     "gymnasium": "minerva.envs.engines.gymnasium:GymnasiumEngine",
     "envpool": "minerva.envs.engines.envpool:EnvPoolEngine",
     "processes": "minerva.envs.engines.subprocesses:SubprocessEngine",
+    "vector": "minerva.envs.engines.vector:VectorEngine",
     "torch": "minerva.envs.engines.torch_tasks:TorchEngine",
 }
 
-FASTEST_FIRST = ("envpool", "gymnasium")
+FASTEST_FIRST = ("vector", "envpool", "gymnasium")
 """Engines that `auto` tries, in this order."""
 
 if TYPE_CHECKING:  # the command line reads the names without PyTorch and gymnasium
@@ -41,6 +42,8 @@ def make_engine(
     device: "torch.device | None" = None,
 ) -> "Engine":
     """Make `num_envs` copies of an environment, stepped by `engine`; `auto` is envpool where it works, else gymnasium.
+
+    A vector environment is stepped as it is, by the engine vector.
 
     `processes` steps gymnasium's environments in subprocesses, which may raise, hang or die. `share` engines share the
     machine's cores. `device` is the learner's: an engine that can simulate on it does.
