@@ -22,6 +22,8 @@ def to_array(value: Any) -> Array:
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
+        if np.iscomplexobj(value):
+            raise NotAnArrayError("it has an imaginary part, which no formula here describes")
         return np.array(value, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise NotAnArrayError(f"{type(value).__name__} is no array of numbers: {error}") from error
@@ -52,7 +54,7 @@ def gradients(
     if not tensors:
         return None
     with library.enable_grad():
-        result = eval(compile(body, "<mathdoc>", "eval"), scope, {**local, **copies})
+        result = eval(compile(body, "<mathdoc>", "eval"), {**scope, **local, **copies})  # one scope: comprehensions
         weights = library.rand(result.shape, generator=library.Generator().manual_seed(0), dtype=result.dtype)
         total = (result * weights).sum()
         wanted = list(tensors.values())

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,7 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
         report.problems += problems
     report.problems += _stray_tables(settings, report)
     if truth:
-        probes = {precision: run(settings, formulas, precision) for precision in PRECISIONS}
+        probes = {precision: run(settings, formulas, precision, report.problems) for precision in PRECISIONS}
         for number, formula in enumerate(formulas):
             report.verdicts.append(verify(formula, {p: probes[p][number] for p in PRECISIONS}))
     else:
@@ -68,16 +69,35 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
     return report
 
 
-def run(settings: Settings, formulas: Sequence[Formula], precision: str) -> list[Probe]:
-    """The exercises, once for each seed, with the package rewritten to be watched."""
+def run(
+    settings: Settings, formulas: Sequence[Formula], precision: str, problems: list[Problem] | None = None
+) -> list[Probe]:
+    """The exercises, once for each seed, with the package rewritten to be watched.
+
+    Where they raise an error, that is noted in `problems`; what was seen until then counts.
+    """
     recorder = Recorder(formulas)
     if any(formula.tree is not None for formula in formulas):
         with rewriting(recorder, settings.package):
-            exercises = _load(settings.exercises)
-            recorder.recording = True
-            for seed in SEEDS:
-                exercises.run(precision, seed)
+            try:
+                exercises = _load(settings.exercises)
+                recorder.recording = True
+                for seed in SEEDS:
+                    exercises.run(precision, seed)
+            except MathdocError:
+                raise
+            except Exception as error:
+                found = _stopped_at(settings.exercises, error)
+                if problems is not None and found not in problems:
+                    problems.append(found)
     return recorder.probes
+
+
+def _stopped_at(exercises: Path, error: Exception) -> Problem:
+    """The line of the exercises at which they raised an error."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(exercises)]
+    message = f"the exercises stop here: {type(error).__name__}: {error}"
+    return Problem(exercises, (frames[-1].lineno or 1) if frames else 1, 0, message, level=3)
 
 
 def _load(path: Path) -> Any:

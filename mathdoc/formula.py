@@ -12,7 +12,7 @@ from mathdoc.matching import longest
 from mathdoc.notation import Binding, Notation, normal
 from mathdoc.parser import parse, split_equation
 from mathdoc.problem import FormulaError, Problem
-from mathdoc.tree import Call, Node, Use, free_axes, walk
+from mathdoc.tree import Member, Node, Reduce, Use, free_axes, walk
 
 
 @dataclass
@@ -38,15 +38,17 @@ class Formula:
         return list(dict.fromkeys(use.binding for use in self.uses))
 
     @property
+    def smooth(self) -> list[Binding]:
+        """The symbols on the right that are not only sets: what the value may have a gradient in."""
+        nodes = list(walk(self.tree)) if self.tree is not None else []
+        masks = {id(n.mask) for n in nodes if isinstance(n, Member)}
+        masks |= {id(n.member) for n in nodes if isinstance(n, Reduce)}
+        return list(dict.fromkeys(use.binding for use in self.uses if id(use) not in masks))
+
+    @property
     def uses(self) -> list[Use]:
         """The places where the right-hand side has a symbol."""
         return [node for node in walk(self.tree) if isinstance(node, Use)] if self.tree is not None else []
-
-    @property
-    def has_gradient(self) -> bool:
-        """Losses, and whatever stops a gradient in its formula or in its line, are compared in their gradients too."""
-        stops = self.tree is not None and any(isinstance(n, Call) and n.function == "sg" for n in walk(self.tree))
-        return "\\mathcal{L}" in self.left.tex or stops or self.marker.stops_gradient
 
 
 def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[Problem]]:
@@ -67,6 +69,8 @@ def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[
             earlier[normal(formula.left.tex)] = formula.left
         except FormulaError as error:
             problems.append(_located(marker, notation, error))
+        except Exception as error:  # a fault of the check itself concerns this formula, not the others
+            problems.append(marker.problem(f"this formula could not be read: {error!r}", level=2))
     return formulas, problems + _unused(notation, formulas, problems)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mathdoc.lexer import Token, tokens
-from mathdoc.problem import MathdocError, Problem
+from mathdoc.problem import FormulaError, MathdocError, Problem
 
 FIELDS = {"var", "axes", "text", "when"}
 SHARED = "shared.toml"
@@ -114,7 +114,11 @@ def read_notation(folder: Path, module: str) -> Notation:
     scopes: dict[str, dict[str, Any]] = {"": table.get("symbols", {}), **table.get("functions", {})}
     for scope, entries in scopes.items():
         for tex, entry in entries.items():
-            _add(notation, scope, tex, entry, _line_of(text, scope, tex))
+            line = _line_of(text, scope, tex)
+            try:
+                _add(notation, scope, tex, entry, line)
+            except FormulaError as error:
+                notation.problems.append(Problem(path, line, 0, f"`{tex}`: {error.message}", level=2))
     unknown = sorted(table.keys() - {"axes", "symbols", "functions", "meanings"})
     if unknown:
         raise MathdocError(f"{path} has a table [{unknown[0]}]: known are axes, symbols, functions and meanings.")
@@ -152,6 +156,8 @@ def _fault(notation: Notation, entry: Any) -> str:
     """What is wrong with an entry, or nothing."""
     if not isinstance(entry, dict) or entry.keys() - FIELDS:
         return f"an entry has the fields {', '.join(sorted(FIELDS))}"
+    if not all(isinstance(value, str) for value in entry.values()):
+        return "every field of an entry is a text in quotes"
     undefined = sorted({axis.rstrip("?") for axis in entry.get("axes", "").split()} - notation.axes.keys() - {"..."})
     if undefined:
         return f"the axis {undefined[0]} is not explained under [axes]"

@@ -47,26 +47,33 @@ class Verdict:
 def verify(formula: Formula, probes: dict[str, Probe]) -> Verdict:
     """All of level 3 for one formula, from what was caught at its line in each precision."""
     verdict = Verdict(formula)
-    marker, tree = formula.marker, formula.tree
-    if tree is None:
-        return verdict
-    verdict.status = "refused"
+    if formula.tree is not None:
+        verdict.status = "refused"
+        try:
+            _verify(verdict, formula.tree, probes)
+        except Exception as error:  # a fault of the check itself concerns this formula, not the others
+            verdict.status = "refused"
+            verdict.problems.append(formula.marker.problem(f"this formula could not be checked: {error!r}", level=3))
+    return verdict
+
+
+def _verify(verdict: Verdict, tree: Node, probes: dict[str, Probe]) -> None:
+    formula, marker = verdict.formula, verdict.formula.marker
     for precision, probe in probes.items():
         if not probe.samples:
-            reason = probe.failure or ("its values were no arrays" if probe.skipped else "the exercises never ran it")
+            reason = probe.failure or probe.skipped or "the exercises never ran it"
             verdict.problems.append(marker.problem(f"this line was not seen in {precision}: {reason}", level=3))
-            return verdict
+            return
         try:
             probe.samples = _settle_axes(formula, tree, probe.samples)
             _compare(verdict, precision, tree, probe)
         except FormulaError as error:
             verdict.problems.append(marker.problem(error.message, error.start, error.end, hint=error.hint, level=3))
         if verdict.problems:
-            return verdict
+            return
     _guard(verdict, tree, probes["float64"].samples)
     if not verdict.problems:
         verdict.status = "slack" if marker.slack else "verified" if verdict.mutants else "prose"
-    return verdict
 
 
 def difference(
@@ -249,7 +256,7 @@ def _insensitive(formula: Formula, tree: Node, samples: list[Sample]) -> list[Fa
 
 
 def _gradient_faults(verdict: Verdict, tree: Node, samples: list[Sample]) -> list[Fault]:
-    """A loss must have the gradient that its formula says."""
+    """A line must have the gradient that its formula says."""
     formula = verdict.formula
     worst: tuple[float, str] = (0.0, "")
     compared = [sample for sample in samples if sample.gradients]
