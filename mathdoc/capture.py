@@ -5,6 +5,7 @@ package's files and its production code are not touched.
 """
 
 import ast
+import copy
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -169,12 +170,47 @@ class _Rewriter(ast.NodeTransformer):
         if number is None:
             return self.generic_visit(node)
         before, after = _call("before", number), _call("after", number)
+        if isinstance(node, ast.FunctionDef):
+            return _watched(self.generic_visit(node), before, after)
         if isinstance(node, ast.Return) and node.value is not None:
             kept = ast.Assign([ast.Name(RETURNED, ast.Store())], node.value)
             statements: list[ast.stmt] = [before, kept, after, ast.Return(ast.Name(RETURNED, ast.Load()))]
         else:
             assert isinstance(node, ast.stmt)
             statements = [before, node, after]
+        return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
+
+
+def _watched(function: Any, before: ast.stmt, after: ast.stmt) -> ast.FunctionDef:
+    """A function with a call of the hooks when it is entered and at each of its returns."""
+    start = 1 if ast.get_docstring(function, clean=False) is not None else 0
+    body = [_Returns(after).visit(statement) for statement in function.body[start:]]
+    flat = [part for found in body for part in (found if isinstance(found, list) else [found])]
+    function.body = [*function.body[:start], ast.copy_location(before, function.body[0]), *flat]
+    watched: ast.FunctionDef = ast.fix_missing_locations(function)
+    return watched
+
+
+class _Returns(ast.NodeTransformer):
+    """Keeps what a function returns, and calls a hook; functions inside it are left alone."""
+
+    def __init__(self, after: ast.stmt) -> None:
+        self.after = after
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Not this one."""
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        """Nor this."""
+        return node
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        """The value under a name, the hook, the value."""
+        if node.value is None:
+            return node
+        kept = ast.Assign([ast.Name(RETURNED, ast.Store())], node.value)
+        statements = [kept, copy.deepcopy(self.after), ast.Return(ast.Name(RETURNED, ast.Load()))]
         return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
 
 

@@ -15,11 +15,13 @@ from mathdoc.extract import Source, package_sources
 from mathdoc.formula import Formula, understand
 from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
+from mathdoc.reading import line_faults
 from mathdoc.settings import Settings
 from mathdoc.verify import Verdict, verify
 
 PRECISIONS = ("float64", "float32")
 SEEDS = (0, 1, 2)
+"""The exercises run once with each."""
 RANK = {"verified": 2, "slack": 1, "prose": 0, "refused": -1}
 
 
@@ -39,12 +41,17 @@ class Report:
         """How many formulas have this status."""
         return sum(verdict.status == status for verdict in self.verdicts)
 
+    @property
+    def blind(self) -> list[Problem]:
+        """What the check could not see of the formulas that passed."""
+        return [spot for verdict in self.verdicts for spot in verdict.blind]
+
     def of(self, module: str) -> list[Verdict]:
         """The verdicts of one module, in the order of its lines."""
         return [verdict for verdict in self.verdicts if verdict.formula.marker.module == module]
 
 
-def check(settings: Settings, *, truth: bool = True) -> Report:
+def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEEDS) -> Report:
     """All levels; without `truth` the first three, which run nothing of the package."""
     began, cpu = time.perf_counter(), time.process_time()
     sources = package_sources(settings.package)
@@ -55,10 +62,10 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
         report.notations[source.module] = notation
         found, problems = understand(source, notation)
         formulas += found
-        report.problems += problems
+        report.problems += [*problems, *line_faults(source, found)]
     report.problems += _stray_tables(settings, report)
     if truth:
-        probes = {precision: run(settings, formulas, precision, report.problems) for precision in PRECISIONS}
+        probes = {precision: run(settings, formulas, precision, report.problems, seeds) for precision in PRECISIONS}
         for number, formula in enumerate(formulas):
             report.verdicts.append(verify(formula, {p: probes[p][number] for p in PRECISIONS}))
     else:
@@ -70,7 +77,11 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
 
 
 def run(
-    settings: Settings, formulas: Sequence[Formula], precision: str, problems: list[Problem] | None = None
+    settings: Settings,
+    formulas: Sequence[Formula],
+    precision: str,
+    problems: list[Problem] | None = None,
+    seeds: Sequence[int] = SEEDS,
 ) -> list[Probe]:
     """The exercises, once for each seed, with the package rewritten to be watched.
 
@@ -82,7 +93,7 @@ def run(
             try:
                 exercises = _load(settings.exercises)
                 recorder.recording = True
-                for seed in SEEDS:
+                for seed in seeds:
                     exercises.run(precision, seed)
             except MathdocError:
                 raise
@@ -147,6 +158,7 @@ def _record(verdict: Verdict, root: Path) -> dict[str, Any]:
         "rejected": verdict.rejected,
         "gradient": None if verdict.gradient is None else float(f"{verdict.gradient:.2g}"),
         "slack": marker.slack,
+        "blind": [spot.message for spot in verdict.blind],
         "reason": marker.reason,
     }
 

@@ -6,6 +6,8 @@ A marker stands alone on the line directly above a statement, or at the end of t
     # LaTeX[slack=1e-6 "why it is not exact"]: y = a x + b
     # LaTeX[slack float32=1e-4 "why single precision is not enough"]: y = a x + b
     # LaTeX[prose "why it is not checked"]: y = a x + b
+
+Above a function it says what that returns for its arguments: where a loop begins and ends, and what is done last.
 """
 
 import ast
@@ -52,12 +54,19 @@ class Marker:
             return ast.unparse(node.targets[0])
         if isinstance(node, (ast.AnnAssign, ast.AugAssign)):
             return ast.unparse(node.target)
-        return "return" if isinstance(node, ast.Return) else ""
+        return "return" if isinstance(node, ast.Return) or self.whole else ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it belongs to a function: from its arguments to what it returns."""
+        return isinstance(self.statement, ast.FunctionDef)
 
     @property
     def value(self) -> ast.expr | None:
         """The expression that the statement computes."""
         node = self.statement
+        if isinstance(node, ast.FunctionDef):
+            return _call_again(node)
         if isinstance(node, ast.AugAssign):
             before = ast.parse(ast.unparse(node.target), mode="eval").body
             return ast.BinOp(before, node.op, node.value)
@@ -111,6 +120,14 @@ def read_source(path: Path, module: str) -> Source:
             source.markers.append(Marker(path, module, scope, comment.start[0], start, tex, node, *about))
     _refuse_seconds(source)
     return source
+
+
+def _call_again(function: ast.FunctionDef) -> ast.expr:
+    """A function's call with its own arguments, from inside it."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    owner = f"{names.pop(0)}." if names[:1] in (["self"], ["cls"]) else ""
+    given = ", ".join([*names, *(f"{argument.arg}={argument.arg}" for argument in function.args.kwonlyargs)])
+    return ast.parse(f"{owner}{function.name}({given})", mode="eval").body
 
 
 def _number(text: str) -> float:
@@ -169,8 +186,11 @@ def _owner(
         message = "this marker stands inside a statement: move it to the line above the statement's first"
     elif not owners:
         message = "this marker stands over nothing: it belongs on the line directly above a statement"
+    elif isinstance(owners[-1][0], ast.FunctionDef):
+        function, scope = owners[-1]
+        return function, f"{scope}.{owners[-1][0].name}".lstrip(".")
     elif hasattr(owners[-1][0], "body"):
-        message = "this marker stands over a block: it belongs to one plain statement"
+        message = "this marker stands over a block: it belongs to one plain statement or to a function"
     if message:
         source.problems.append(Problem(source.path, line, column, message, width=len(comment.string)))
         return None
