@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from minerva.data.normalizers import ACTIVE_MIN, ReturnScale, RewardNorm, RunningNorm, standardized
+from minerva.distributions import SquashedGaussian
 from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics, trust_region
 from minerva.trainers.mpo import losses as mpo
 from minerva.trainers.mpo.agent import MPOAgent
@@ -94,6 +95,7 @@ def _gaussian(draw: Draw) -> None:
     executed[0], executed[1] = low, high
     gaussian.unsquashed(executed, low, high)
     gaussian.squash_log_det(actions, low, high)
+    SquashedGaussian(low, high).log_prob({"mean": mean, "log_std": log_std}, actions)
 
 
 def _lagrange(draw: Draw) -> None:
@@ -224,7 +226,11 @@ def _mpo(draw: Draw) -> None:
     mpo.temperature_loss(scores, temperature, draw.number(0.05, 0.2))
     mpo.weighted_nll(psi, gaussian.gaussian_log_prob(mean, log_std, actions))
     mpo.mean_over_states(draw.rand(draw.batch, draw.act))
-    mpo.dual_residual(draw.rand(draw.act), draw.number(0.05, 0.2), draw.rand(draw.act))
+    floor, above = torch.full((draw.act,), mpo.MULTIPLIER_FLOOR), 1 + draw.rand(draw.act)
+    bound, mixed = draw.number(0.05, 0.2), torch.where(torch.arange(draw.act) % 2 > 0, floor, above)
+    for kls, multipliers in ((draw.rand(draw.act), mixed), (bound * draw.rand(draw.act), floor)):
+        mpo.dual_residual(kls, bound, multipliers)
+    mpo.dual_residual(bound * draw.rand(draw.act), bound, above)
 
 
 def _vmpo(draw: Draw) -> None:

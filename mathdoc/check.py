@@ -17,6 +17,7 @@ from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
 from mathdoc.reading import line_faults
 from mathdoc.settings import Settings
+from mathdoc.unmarked import unmarked
 from mathdoc.verify import Verdict, verify
 
 PRECISIONS = ("float64", "float32")
@@ -63,7 +64,7 @@ def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEED
         found, problems = understand(source, notation)
         formulas += found
         report.problems += [*problems, *line_faults(source, found)]
-    report.problems += _stray_tables(settings, report)
+    report.problems += [*_stray_tables(settings, report), *unmarked(sources, settings.notation.parent)]
     if truth:
         probes = {precision: run(settings, formulas, precision, report.problems, seeds) for precision in PRECISIONS}
         for number, formula in enumerate(formulas):

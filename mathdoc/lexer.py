@@ -39,7 +39,7 @@ def tokens(tex: str) -> list[Token]:
 
 
 def _scan(tex: str) -> list[Token]:
-    found = []
+    found: list[Token] = []
     for match in TOKEN.finditer(tex):
         kind = match.lastgroup or ""
         text = SAME.get(match[0], match[0])

@@ -102,4 +102,6 @@ def dual_residual(kls: Tensor, bound: Tensor, multipliers: Tensor) -> Tensor:
     # LaTeX: x_j = \frac{D_j - \epsilon}{\epsilon}
     excess = (kls - bound) / bound
     at_floor = multipliers <= MULTIPLIER_FLOOR
-    return torch.where(at_floor, torch.clamp(excess, min=0), torch.abs(excess)).max()
+    # LaTeX: x_{max} = \max_j \begin{cases} \max(x_j, 0) & j \in F \\ |x_j| & \text{otherwise} \end{cases}
+    largest = torch.where(at_floor, torch.clamp(excess, min=0), torch.abs(excess)).max()
+    return largest
