@@ -152,7 +152,11 @@ class SquashedGaussian(Gaussian):
 
     def log_prob(self, params: Params, raw: Tensor) -> Tensor:
         """Return the log-density of the executed actions that `raw` is squashed to.  [..., D] -> [...]"""
-        return super().log_prob(params, raw) - squash_log_det(raw, self.action_low, self.action_high)
+        of_sample = super().log_prob(params, raw)
+        log_volume = squash_log_det(raw, self.action_low, self.action_high)
+        # LaTeX: \log\pi(a|s) = \log\pi(u|s) - \log|\frac{da}{du}|
+        log_prob = of_sample - log_volume
+        return log_prob
 
 
 class Categorical(Distribution):

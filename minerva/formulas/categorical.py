@@ -35,6 +35,7 @@ def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
 
 def categorical_entropy(logits: Tensor) -> Tensor:
     """Return the entropy of each categorical distribution.  [..., C] -> [...]"""
+    # LaTeX: \log p_c = \ell_c - \log \sum_l \exp(\ell_l)
     log_probabilities = torch.log_softmax(logits, -1)
     # LaTeX: \mathcal{H} = -\sum_c \exp(\log p_c) \log p_c
     entropy = -(torch.exp(log_probabilities) * log_probabilities).sum(-1)
@@ -43,7 +44,9 @@ def categorical_entropy(logits: Tensor) -> Tensor:
 
 def categorical_kl(logits: Tensor, old_logits: Tensor) -> Tensor:
     """Return KL(old || new) of categorical distributions.  [..., C], [..., C] -> [...]"""
+    # LaTeX: \log p_c = \ell_c - \log \sum_l \exp(\ell_l)
     log_probabilities = torch.log_softmax(logits, -1)
+    # LaTeX: \log p'_c = \ell'_c - \log \sum_l \exp(\ell'_l)
     old_log_probabilities = torch.log_softmax(old_logits, -1)
     # LaTeX: D = \sum_c \exp(\log p'_c) (\log p'_c - \log p_c)
     kl = (torch.exp(old_log_probabilities) * (old_log_probabilities - log_probabilities)).sum(-1)
@@ -62,6 +65,7 @@ def joint(parts: Tensor) -> Tensor:
 
 def expected_value(logits: Tensor, atoms: Tensor) -> Tensor:
     """Return the mean of the distribution over atoms that the logits describe.  [..., A], [A] -> [...]"""
+    # LaTeX: p_k = \frac{\exp(\ell_k)}{\sum_l \exp(\ell_l)}
     probabilities = torch.softmax(logits, -1)
     # LaTeX: Q = \sum_k p_k z_k
     value = (probabilities * atoms).sum(-1)
@@ -73,6 +77,7 @@ def projection(positions: Tensor, probabilities: Tensor, atoms: Tensor) -> Tenso
 
     With a single position this is the two-hot encoding, whose mean is that position.  [B, P], [B, P], [A] -> [B, A]
     """
+    # LaTeX: \Delta = z_2 - z_{min}
     spacing = atoms[1] - atoms[0]
     # LaTeX: x_{b,j} = \operatorname{clip}(y_{b,j}, z_{min}, z_{max})
     inside = torch.clamp(positions, atoms[0], atoms[-1])
@@ -88,6 +93,7 @@ def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
 
     Several neighbouring atoms share every target, so their spacing matters little.
     """
+    # LaTeX: \Delta = z_2 - z_{min}
     spacing = atoms[1] - atoms[0]
     edges = torch.cat((atoms - 0.5 * spacing, atoms[-1:] + 0.5 * spacing))
     # LaTeX: x_b = \operatorname{clip}(y_b, z_{min}, z_{max})
@@ -103,6 +109,7 @@ def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
 
 def cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
     """Return the cross-entropy of the predicted from the target distribution, averaged over rows.  [B, A] -> []"""
+    # LaTeX: \log p_{b,k} = \ell_{b,k} - \log \sum_l \exp(\ell_{b,l})
     log_probabilities = torch.log_softmax(logits, -1)
     # LaTeX: \mathcal{L}_Q = -\mathbb{E}_b[\sum_k m_{b,k} \log p_{b,k}]
     loss = -(probabilities * log_probabilities).sum(-1).mean()

@@ -197,11 +197,12 @@ def normalize(advantages: Tensor, correction: int) -> Tensor:
 
     `correction` is 1 for the unbiased standard deviation (Bessel's correction), 0 for the biased one.
     """
-    correction = min(correction, advantages.numel() - 1)
+    # LaTeX: c = \min(c', n - 1)
+    bessel = min(correction, advantages.numel() - 1)
     # LaTeX: \bar{A} = \mathbb{E}_t[A_t]
     mean = advantages.mean()
     # LaTeX: \sigma_A = \sqrt{\frac{1}{n - c} \sum_t (A_t - \bar{A})^2}
-    std = advantages.std(correction=correction)
+    std = advantages.std(correction=bessel)
     # LaTeX: \hat{A}_t = \frac{A_t - \bar{A}}{\sigma_A + \varepsilon_0}
     normalized = (advantages - mean) / (std + EPS_0)
     return normalized

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 from mathdoc.check import Report, check, lost_levels, records
 from mathdoc.settings import find_settings
@@ -43,6 +44,22 @@ def test_every_formula_holds(report: Report) -> None:
     assert [str(problem) for problem in report.problems] == []
 
 
+def test_nothing_about_a_formula_is_hidden_from_the_check(report: Report) -> None:
+    assert [str(spot) for spot in report.blind] == []
+
+
+@pytest.mark.parametrize("seeds", [(10, 11, 12), (37, 41, 45)], ids=str)
+def test_every_formula_holds_with_other_numbers(seeds: tuple[int, ...]) -> None:
+    report = check(find_settings(str(REPOSITORY / "minerva")), seeds=seeds)
+    assert [str(problem) for problem in [*report.problems, *report.blind]] == []
+
+
+def test_the_exercises_draw_everything_from_their_seed(report: Report) -> None:
+    torch.manual_seed(123)
+    again = check(find_settings(str(REPOSITORY / "minerva")))
+    assert records(again) == records(report)
+
+
 def test_no_formula_has_lost_its_level(report: Report) -> None:
     assert lost_levels(report) == []
 
@@ -70,6 +87,7 @@ def test_losses_are_compared_in_their_gradients(report: Report) -> None:
     assert losses >= LOSSES
     compared = {v.formula.id for v in report.verdicts if v.gradient is not None}
     assert compared >= losses | {"formulas.trust_region#f-penalties-p-j"}
+    assert len(compared) >= 0.9 * len(report.verdicts)
 
 
 def test_the_check_takes_less_than_a_minute_of_one_core(report: Report) -> None:

@@ -175,8 +175,8 @@ WRONG = [
     Planted(
         "an index left free",
         "trainers.mpo.losses",
-        r"C_{b,i} = -\sqrt{\sum_j x_{b,i,j}^2}",
-        r"C_{b,i} = -\sqrt{x_{b,i,j}^2}",
+        r"C_{b,i} = -\sqrt{\sum_j \operatorname{sg}(x_{b,i,j})^2}",
+        r"C_{b,i} = -\sqrt{\operatorname{sg}(x_{b,i,j})^2}",
         "the index j is left free",
     ),
     Planted(

@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _act(action: str, port: int) -> int:
     if action == "check":
         _require("mathdoc")
-        return subprocess.run([sys.executable, "-m", "mathdoc", "check", "minerva"], cwd=REPOSITORY).returncode
+        return subprocess.run(
+            [sys.executable, "-m", "mathdoc", "check", "minerva", "--strict"], cwd=REPOSITORY
+        ).returncode
     if action == "results":
         _write(REPOSITORY / "docs" / "results.md", results_page(REPOSITORY, "../benchmarks/results"))
         write_pictures(REPOSITORY, REPOSITORY / "docs" / PICTURES)

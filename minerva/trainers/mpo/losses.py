@@ -37,8 +37,9 @@ def out_of_bounds_scores(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
     half = 0.5 * (high - low)
     # LaTeX: x_{b,i,j} = \frac{1}{h_j} (a_{b,i,j} - \operatorname{clip}(a_{b,i,j}, a_j^{low}, a_j^{high}))
     excess = (actions - torch.clamp(actions, low, high)) / half
-    # LaTeX: C_{b,i} = -\sqrt{\sum_j x_{b,i,j}^2}
-    scores = -torch.sqrt((excess**2).sum(-1))
+    # detached: the root's gradient is NaN for an action within its bounds, and no sampled action needs one
+    # LaTeX: C_{b,i} = -\sqrt{\sum_j \operatorname{sg}(x_{b,i,j})^2}
+    scores = -torch.sqrt((excess.detach() ** 2).sum(-1))
     return scores
 
 
@@ -101,4 +102,6 @@ def dual_residual(kls: Tensor, bound: Tensor, multipliers: Tensor) -> Tensor:
     # LaTeX: x_j = \frac{D_j - \epsilon}{\epsilon}
     excess = (kls - bound) / bound
     at_floor = multipliers <= MULTIPLIER_FLOOR
-    return torch.where(at_floor, torch.clamp(excess, min=0), torch.abs(excess)).max()
+    # LaTeX: x_{max} = \max_j \begin{cases} \max(x_j, 0) & j \in F \\ |x_j| & \text{otherwise} \end{cases}
+    largest = torch.where(at_floor, torch.clamp(excess, min=0), torch.abs(excess)).max()
+    return largest

@@ -45,8 +45,9 @@ def log_partition(score: Tensor, counted: Tensor, importance: Tensor) -> tuple[T
     """
     # LaTeX: s_{max} = \max_{t \in S} s_t
     highest = torch.where(counted > 0, score, -torch.inf).max()
+    # LaTeX: s'_t = (s_t - s_{max}) \mathbf{1}[t \in S]
     relative = torch.where(counted > 0, score - highest, 0.0)
-    # LaTeX: m_t = \bar{w}_t w_t^{imp} \exp(s_t - s_{max})
+    # LaTeX: m_t = \bar{w}_t w_t^{imp} \exp(s'_t)
     mass = counted * importance * torch.exp(relative)
     # LaTeX: Z = \sum_t m_t
     total = mass.sum()

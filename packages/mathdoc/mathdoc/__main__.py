@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument("--baseline", type=Path, help="file with the level each formula has reached")
     checking.add_argument("--files", type=Path, nargs="*", help="check the packages that these files belong to")
     checking.add_argument("--json", type=Path, help="write what was found about each formula here")
+    checking.add_argument("--strict", action="store_true", help="fail also on what the check could not see")
     checking.add_argument("--update-baseline", action="store_true", help="take over the levels of this run")
     building.add_argument("out", metavar="OUT", type=Path)
     building.add_argument("--no-check", action="store_true", help="leave out level 3: pages come without badges")
@@ -75,7 +76,7 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
     report = check(settings)
     if options.json:
         write_records(report, options.json)
-    for problem in report.problems:
+    for problem in [*report.problems, *(report.blind if options.strict else [])]:
         print(problem, end="\n\n")
     lost = [] if options.update_baseline else lost_levels(report)
     for line in lost:
@@ -83,7 +84,7 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
     if options.update_baseline and not report.problems:
         write_baseline(report)
     print(summary(report))
-    return 1 if report.problems or lost else 0
+    return 1 if report.problems or lost or (options.strict and report.blind) else 0
 
 
 def _build(settings: Settings, options: argparse.Namespace) -> int:
@@ -135,7 +136,8 @@ def summary(report: Report) -> str:
     share = f"{100 * (held + slack) / total:.1f} %" if total else "none"
     lines.append(
         f"{total} formulas: {held} verified, {slack} with stated slack, {prose} prose ({share} hold); "
-        f"{rejected} of {mutants} mutants rejected; {len(report.problems)} problems; {report.seconds:.1f} s"
+        f"{rejected} of {mutants} mutants rejected; {len(report.problems)} problems; "
+        f"{len(report.blind)} not seen; {report.seconds:.1f} s"
     )
     if not can_render():
         lines.append('Whether KaTeX accepts the formulas was not checked: pip install "mathdoc[site]"')

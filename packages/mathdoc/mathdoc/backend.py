@@ -25,6 +25,8 @@ def to_array(value: Any) -> Array:
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
+        if np.iscomplexobj(value):
+            raise NotAnArrayError("it has an imaginary part, which no formula here describes")
         return np.array(_without_gradient(value), dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise NotAnArrayError(f"{type(value).__name__} is no array of numbers: {error}") from error
@@ -55,6 +57,14 @@ def gradients(
         return eval(compile(body, "<mathdoc>", "eval"), names)
 
     return _by_torch(values, computed) or _by_jax(values, computed)
+
+
+def has_gradient(value: Any) -> bool:
+    """Whether a value is an array of floats that gradients can flow through."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return bool(value.is_floating_point())
+    return jax is not None and isinstance(value, jax.Array) and bool(np.issubdtype(value.dtype, np.floating))
 
 
 Computed = Callable[[dict[str, Any]], Any]

@@ -5,20 +5,23 @@ package's files and its production code are not touched.
 """
 
 import ast
+import copy
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from mathdoc.backend import NotAnArrayError, gradients, to_array
+import numpy as np
+
+from mathdoc.backend import NotAnArrayError, gradients, has_gradient, to_array
 from mathdoc.formula import Formula
 from mathdoc.named import Array
 from mathdoc.notation import Binding
@@ -48,8 +51,12 @@ class Probe:
     codes: dict[Binding, CodeType] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     runs: int = 0
-    skipped: int = 0
+    differentiated: int = 0
+    skipped: str = ""
+    """Why an execution could not be looked at."""
     failure: str = ""
+    uncompared: dict[Binding, str] = field(default_factory=dict)
+    """Symbols that have gradients, and why those were not compared."""
 
     def __post_init__(self) -> None:
         wanted = [*self.formula.bindings, *self.formula.others]
@@ -61,21 +68,31 @@ class Recorder:
 
     def __init__(self, formulas: Sequence[Formula]) -> None:
         self.probes = [Probe(formula) for formula in formulas]
-        self.pending: dict[int, list[dict[Binding, Array] | None]] = {}
+        self.pending: dict[int, list[Sample | None]] = {}
         self.random = random.Random(0)
         self.recording = False
 
     def before(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
-        """Copy what the right-hand side reads."""
-        if self.recording:
-            self.pending.setdefault(number, []).append(self._read(self.probes[number], scope, local))
+        """Copy what the right-hand side reads, and differentiate the line on it, which may overwrite what it reads."""
+        if not self.recording:
+            return
+        probe = self.probes[number]
+        values = self._read(probe, scope, local)
+        sample = None if values is None else Sample(values, np.zeros(()))
+        if sample is not None and probe.differentiated < WITH_GRADIENTS:
+            self.recording = False
+            try:
+                self._differentiate(probe, sample, scope, local)
+            finally:
+                self.recording = True
+        self.pending.setdefault(number, []).append(sample)
 
     def after(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
         """Copy what the statement assigned."""
         if not self.recording or not self.pending.get(number):
             return
-        values, probe = self.pending[number].pop(), self.probes[number]
-        if values is None:
+        sample, probe = self.pending[number].pop(), self.probes[number]
+        if sample is None:
             return
         probe.runs += 1
         position = len(probe.samples) if len(probe.samples) < KEPT else self.random.randrange(probe.runs)
@@ -83,11 +100,9 @@ class Recorder:
             return
         target = RETURNED if probe.formula.marker.target == "return" else probe.formula.marker.target
         try:
-            sample = Sample(values, to_array(eval(target, scope, local)))
-            if probe.formula.has_gradient and len(probe.samples) < WITH_GRADIENTS:
-                self._differentiate(probe.formula, sample, scope, local)
-        except NotAnArrayError:
-            probe.skipped += 1
+            sample.result = to_array(eval(target, scope, local))
+        except NotAnArrayError as error:
+            probe.skipped = str(error)
             return
         probe.samples[position : position + 1] = [sample]
 
@@ -100,22 +115,42 @@ class Recorder:
                 if binding in probe.formula.others:
                     continue
                 if isinstance(error, NotAnArrayError):
-                    probe.skipped += 1
+                    probe.skipped = str(error)
                 else:
                     probe.failure = f"`{binding.tex}` is `{binding.var}`, which is not there: {error}"
                 return None
         return values
 
     @staticmethod
-    def _differentiate(formula: Formula, sample: Sample, scope: dict[str, Any], local: dict[str, Any]) -> None:
-        names = {f"__leaf_{number}__": binding for number, binding in enumerate(formula.bindings)}
-        value = formula.marker.value
-        target = {formula.marker.target} - {"return"}
-        leaves = {name: binding.var for name, binding in names.items() if binding.var not in target}
-        found = gradients(value, leaves, scope, local) if value is not None else None
+    def _differentiate(probe: Probe, sample: Sample, scope: dict[str, Any], local: dict[str, Any]) -> None:
+        formula, value = probe.formula, probe.formula.marker.value
+        names = {f"__leaf_{number}__": binding for number, binding in enumerate(formula.smooth)}
+        leaves = {name: binding.var for name, binding in names.items()}
+        raw = {binding: eval(probe.codes[binding], scope, local) for binding in formula.smooth}
+        smooth = [binding for binding, found in raw.items() if has_gradient(found)]
+        why = "its expression is not in the line"
+        found = None
+        try:
+            found = gradients(value, leaves, scope, local) if value is not None and smooth else None
+        except Exception as error:  # whatever the line's own code raises when it is computed again
+            why = f"computing the line again failed: {error}"
         if found is not None:
+            probe.differentiated += 1
             sample.weights = found[0]
             sample.gradients = {names[name]: slope for name, slope in found[1].items()}
+            if _stopped_around(raw.values()):
+                sample.gradients = {binding: np.zeros_like(slope) for binding, slope in sample.gradients.items()}
+        probe.uncompared |= {binding: why for binding in smooth if binding not in sample.gradients}
+
+
+def _stopped_around(values: Iterable[Any]) -> bool:
+    """Whether gradients are switched off around the line, although something in it has one."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and not torch.is_grad_enabled()
+        and any(getattr(value, "requires_grad", False) for value in values)
+    )
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -130,6 +165,8 @@ class _Rewriter(ast.NodeTransformer):
         if number is None:
             return self.generic_visit(node)
         before, after = _call("before", number), _call("after", number)
+        if isinstance(node, ast.FunctionDef):
+            return _watched(self.generic_visit(node), before, after)
         if isinstance(node, ast.Return) and node.value is not None:
             kept = ast.Assign([ast.Name(RETURNED, ast.Store())], node.value)
             statements: list[ast.stmt] = [before, kept, after, ast.Return(ast.Name(RETURNED, ast.Load()))]
@@ -145,6 +182,39 @@ def rewritten(tree: ast.Module, recorder: Recorder) -> ast.Module:
     numbers = {(statement.lineno, statement.col_offset): number for number, statement in enumerate(statements)}
     module: ast.Module = _Rewriter(numbers).visit(tree)
     return module
+
+
+def _watched(function: Any, before: ast.stmt, after: ast.stmt) -> ast.FunctionDef:
+    """A function with a call of the hooks when it is entered and at each of its returns."""
+    start = 1 if ast.get_docstring(function, clean=False) is not None else 0
+    body = [_Returns(after).visit(statement) for statement in function.body[start:]]
+    flat = [part for found in body for part in (found if isinstance(found, list) else [found])]
+    function.body = [*function.body[:start], ast.copy_location(before, function.body[0]), *flat]
+    watched: ast.FunctionDef = ast.fix_missing_locations(function)
+    return watched
+
+
+class _Returns(ast.NodeTransformer):
+    """Keeps what a function returns, and calls a hook; functions inside it are left alone."""
+
+    def __init__(self, after: ast.stmt) -> None:
+        self.after = after
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Not this one."""
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        """Nor this."""
+        return node
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        """The value under a name, the hook, the value."""
+        if node.value is None:
+            return node
+        kept = ast.Assign([ast.Name(RETURNED, ast.Store())], node.value)
+        statements = [kept, copy.deepcopy(self.after), ast.Return(ast.Name(RETURNED, ast.Load()))]
+        return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
 
 
 def _call(name: str, number: int) -> ast.stmt:

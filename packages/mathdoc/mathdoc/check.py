@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,14 @@ from mathdoc.formula import Formula, understand
 from mathdoc.names import strange_names
 from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
+from mathdoc.reading import line_faults
 from mathdoc.settings import Settings
+from mathdoc.unmarked import unmarked
 from mathdoc.verify import Verdict, verify
 
 PRECISIONS = ("float64", "float32")
 SEEDS = (0, 1, 2)
+"""The exercises run once with each."""
 RANK = {"verified": 2, "slack": 1, "prose": 0, "refused": -1}
 
 
@@ -40,12 +44,17 @@ class Report:
         """How many formulas have this status."""
         return sum(verdict.status == status for verdict in self.verdicts)
 
+    @property
+    def blind(self) -> list[Problem]:
+        """What the check could not see of the formulas that passed."""
+        return [spot for verdict in self.verdicts for spot in verdict.blind]
+
     def of(self, module: str) -> list[Verdict]:
         """The verdicts of one module, in the order of its lines."""
         return [verdict for verdict in self.verdicts if verdict.formula.marker.module == module]
 
 
-def check(settings: Settings, *, truth: bool = True) -> Report:
+def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEEDS) -> Report:
     """All levels; without `truth` the first three, which run nothing of the package."""
     began, cpu = time.perf_counter(), time.process_time()
     sources = package_sources(settings.package)
@@ -56,10 +65,10 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
         report.notations[source.module] = notation
         found, problems = understand(source, notation)
         formulas += found
-        report.problems += [*problems, *strange_names(source, notation, found)]
-    report.problems += _stray_tables(settings, report)
+        report.problems += [*problems, *strange_names(source, notation, found), *line_faults(source, found)]
+    report.problems += [*_stray_tables(settings, report), *unmarked(sources, settings.notation.parent)]
     if truth:
-        probes = {precision: run(settings, formulas, precision) for precision in PRECISIONS}
+        probes = {precision: run(settings, formulas, precision, report.problems, seeds) for precision in PRECISIONS}
         for number, formula in enumerate(formulas):
             report.verdicts.append(verify(formula, {p: probes[p][number] for p in PRECISIONS}))
     else:
@@ -70,16 +79,39 @@ def check(settings: Settings, *, truth: bool = True) -> Report:
     return report
 
 
-def run(settings: Settings, formulas: Sequence[Formula], precision: str) -> list[Probe]:
-    """The exercises, once for each seed, with the package rewritten to be watched."""
+def run(
+    settings: Settings,
+    formulas: Sequence[Formula],
+    precision: str,
+    problems: list[Problem] | None = None,
+    seeds: Sequence[int] = SEEDS,
+) -> list[Probe]:
+    """The exercises, once for each seed, with the package rewritten to be watched.
+
+    Where they raise an error, that is noted in `problems`; what was seen until then counts.
+    """
     recorder = Recorder(formulas)
     if any(formula.tree is not None for formula in formulas):
         with rewriting(recorder, settings.package), computing(precision):
-            exercises = _load(settings.exercises)
-            recorder.recording = True
-            for seed in SEEDS:
-                exercises.run(precision, seed)
+            try:
+                exercises = _load(settings.exercises)
+                recorder.recording = True
+                for seed in seeds:
+                    exercises.run(precision, seed)
+            except MathdocError:
+                raise
+            except Exception as error:
+                found = _stopped_at(settings.exercises, error)
+                if problems is not None and found not in problems:
+                    problems.append(found)
     return recorder.probes
+
+
+def _stopped_at(exercises: Path, error: Exception) -> Problem:
+    """The line of the exercises at which they raised an error."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(exercises)]
+    message = f"the exercises stop here: {type(error).__name__}: {error}"
+    return Problem(exercises, (frames[-1].lineno or 1) if frames else 1, 0, message, level=3)
 
 
 def _load(path: Path) -> Any:
@@ -129,6 +161,7 @@ def _record(verdict: Verdict, root: Path) -> dict[str, Any]:
         "rejected": verdict.rejected,
         "gradient": None if verdict.gradient is None else float(f"{verdict.gradient:.2g}"),
         "slack": marker.slack,
+        "blind": [spot.message for spot in verdict.blind],
         "reason": marker.reason,
     }
 

@@ -14,9 +14,9 @@ from mathdoc.formula import Formula, understand
 from mathdoc.named import Array, Named, arranged
 from mathdoc.notation import Binding, read_notation
 from mathdoc.problem import FormulaError, MathdocError, Problem
-from mathdoc.reading import reading
 from mathdoc.settings import Settings
 from mathdoc.tree import Number, Use, walk
+from mathdoc.understood import reading
 from mathdoc.verify import Verdict, verify
 
 

@@ -6,10 +6,13 @@ A marker stands alone on the line directly above a statement, or at the end of t
     # LaTeX[slack=1e-6 "why it is not exact"]: y = a x + b
     # LaTeX[slack float32=1e-4 "why single precision is not enough"]: y = a x + b
     # LaTeX[prose "why it is not checked"]: y = a x + b
+
+Above a function it says what that returns for its arguments: where a loop begins and ends, and what is done last.
 """
 
 import ast
 import io
+import math
 import re
 import tokenize
 from dataclasses import dataclass, field
@@ -22,10 +25,6 @@ MARKER = re.compile(
     r'\s*"(?P<reason>[^"]+)"\])?:\s*'
 )
 ALMOST = re.compile(r"#\s*latex\b", re.IGNORECASE)
-
-
-STOPS = ("detach", "stop_gradient")
-"""Calls through which no gradient flows."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +47,30 @@ class Marker:
     prose: bool = False
 
     @property
-    def stops_gradient(self) -> bool:
-        """Whether the statement holds a value constant: `.detach()` in PyTorch, `stop_gradient` in JAX."""
-        calls = (node.func for node in ast.walk(self.statement) if isinstance(node, ast.Call))
-        return any(ast.unparse(call).rpartition(".")[2] in STOPS for call in calls)
-
-    @property
     def target(self) -> str:
         """What the statement assigns, as Python; `return` for a returned value."""
         node = self.statement
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        if isinstance(node, ast.Assign) and not isinstance(node.targets[0], (ast.Tuple, ast.List)):
             return ast.unparse(node.targets[0])
         if isinstance(node, (ast.AnnAssign, ast.AugAssign)):
             return ast.unparse(node.target)
-        return "return" if isinstance(node, ast.Return) else ""
+        return "return" if isinstance(node, ast.Return) or self.whole else ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it belongs to a function: from its arguments to what it returns."""
+        return isinstance(self.statement, ast.FunctionDef)
 
     @property
     def value(self) -> ast.expr | None:
         """The expression that the statement computes."""
-        return getattr(self.statement, "value", None)
+        node = self.statement
+        if isinstance(node, ast.FunctionDef):
+            return _call_again(node)
+        if isinstance(node, ast.AugAssign):
+            before = ast.parse(ast.unparse(node.target), mode="eval").body
+            return ast.BinOp(before, node.op, node.value)
+        return getattr(node, "value", None)
 
     def problem(self, message: str, start: int = 0, end: int = 0, *, hint: str = "", level: int) -> Problem:
         """A fault at an offset of the formula."""
@@ -97,20 +101,40 @@ def package_sources(package: Path) -> list[Source]:
 def read_source(path: Path, module: str) -> Source:
     """One module with its markers."""
     text = path.read_text()
-    source = Source(path, module, text, ast.parse(text, str(path)))
+    try:
+        source = Source(path, module, text, ast.parse(text, str(path)))
+    except SyntaxError as error:
+        empty = Source(path, module, text, ast.Module([], []))
+        empty.problems.append(Problem(path, error.lineno or 1, (error.offset or 1) - 1, f"not Python: {error.msg}"))
+        return empty
     statements = _statements(source.tree)
     for comment, found in _comments(source):
         statement = _owner(source, comment, statements)
         if statement is not None:
             start = comment.start[1] + found.end()
             loose = [found["precision"]] if found["precision"] else ["float64", "float32"]
-            slack = {precision: float(found["slack"]) for precision in loose} if found["slack"] else {}
+            slack = {precision: _number(found["slack"]) for precision in loose} if found["slack"] else {}
             about = (slack, found["reason"] or "", bool(found["prose"]))
             tex = comment.string[found.end() :].strip()
             node, scope = statement
             source.markers.append(Marker(path, module, scope, comment.start[0], start, tex, node, *about))
     _refuse_seconds(source)
     return source
+
+
+def _call_again(function: ast.FunctionDef) -> ast.expr:
+    """A function's call with its own arguments, from inside it."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    owner = f"{names.pop(0)}." if names[:1] in (["self"], ["cls"]) else ""
+    given = ", ".join([*names, *(f"{argument.arg}={argument.arg}" for argument in function.args.kwonlyargs)])
+    return ast.parse(f"{owner}{function.name}({given})", mode="eval").body
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _module_name(package: Path, path: Path) -> str:
@@ -162,8 +186,11 @@ def _owner(
         message = "this marker stands inside a statement: move it to the line above the statement's first"
     elif not owners:
         message = "this marker stands over nothing: it belongs on the line directly above a statement"
+    elif isinstance(owners[-1][0], ast.FunctionDef):
+        function, scope = owners[-1]
+        return function, f"{scope}.{owners[-1][0].name}".lstrip(".")
     elif hasattr(owners[-1][0], "body"):
-        message = "this marker stands over a block: it belongs to one plain statement"
+        message = "this marker stands over a block: it belongs to one plain statement or to a function"
     if message:
         source.problems.append(Problem(source.path, line, column, message, width=len(comment.string)))
         return None

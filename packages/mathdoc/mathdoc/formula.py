@@ -13,7 +13,11 @@ from mathdoc.matching import longest
 from mathdoc.notation import Binding, Notation, normal
 from mathdoc.parser import parse, split_equation
 from mathdoc.problem import FormulaError, Problem
-from mathdoc.tree import Call, Node, Use, free_axes, walk
+from mathdoc.shapes import TAIL, shape_of
+from mathdoc.tree import Member, Node, Reduce, Use, free_axes, walk
+
+MOST_SLACK = 1e-2
+"""What differs by more is another formula."""
 
 
 @dataclass
@@ -39,15 +43,17 @@ class Formula:
         return list(dict.fromkeys(use.binding for use in self.uses))
 
     @property
+    def smooth(self) -> list[Binding]:
+        """The symbols on the right that are not only sets: what the value may have a gradient in."""
+        nodes = list(walk(self.tree)) if self.tree is not None else []
+        masks = {id(n.mask) for n in nodes if isinstance(n, Member)}
+        masks |= {id(n.member) for n in nodes if isinstance(n, Reduce)}
+        return list(dict.fromkeys(use.binding for use in self.uses if id(use) not in masks))
+
+    @property
     def uses(self) -> list[Use]:
         """The places where the right-hand side has a symbol."""
         return [node for node in walk(self.tree) if isinstance(node, Use)] if self.tree is not None else []
-
-    @property
-    def has_gradient(self) -> bool:
-        """Losses, and whatever stops a gradient in its formula or in its line, are compared in their gradients too."""
-        stops = self.tree is not None and any(isinstance(n, Call) and n.function == "sg" for n in walk(self.tree))
-        return "\\mathcal{L}" in self.left.tex or stops or self.marker.stops_gradient
 
 
 def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[Problem]]:
@@ -65,9 +71,12 @@ def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[
             earlier = bound.setdefault(marker.scope, {})
             formula = _understood(marker, notation, earlier, _anchor(marker, formulas))
             formulas.append(formula)
-            earlier[normal(formula.left.tex)] = formula.left
+            if not marker.whole:
+                earlier[normal(formula.left.tex)] = formula.left
         except FormulaError as error:
             problems.append(_located(marker, notation, error))
+        except Exception as error:  # a fault of the check itself concerns this formula, not the others
+            problems.append(marker.problem(f"this formula could not be read: {error!r}", level=2))
     return formulas, problems + _unused(notation, formulas, problems)
 
 
@@ -76,12 +85,16 @@ def _understood(marker: Marker, notation: Notation, earlier: dict[str, Binding],
     span = (left[0].start, left[-1].end)
     tex = marker.tex[slice(*span)]
     visible = notation.visible(marker.scope)
-    _refuse_ambiguous(marker, tex, span, visible, earlier)
+    if not marker.whole:
+        _refuse_ambiguous(marker, tex, span, visible, earlier)
     declared = next((b for b in visible.values() if normal(b.tex) == normal(tex)), None)
     if marker.prose:
         return Formula(marker, anchor, _left(marker, tex, None, declared, notation), span)
     if not marker.target:
         raise FormulaError("the statement below assigns nothing, so nothing can be compared", *span)
+    loose = [slack for slack in marker.slack.values() if not slack <= MOST_SLACK]
+    if loose:
+        raise FormulaError(f"a slack of {loose[0]:g} would let errors pass: at most {MOST_SLACK:g}", *span)
     if isinstance(marker.value, (ast.Name, ast.Attribute, ast.Constant)):
         assigned = ast.unparse(marker.value)
         raise FormulaError(f"this line computes nothing: move the marker to where `{assigned}` is assigned", *span)
@@ -100,7 +113,8 @@ def _left(marker: Marker, tex: str, tree: Node | None, declared: Binding | None,
     uses = [node for node in walk(tree) if isinstance(node, Use)] if tree else []
     free = free_axes(tree) if tree else frozenset[str]()
     axes = declared.axes if declared else None
-    if axes is not None and frozenset(axis.rstrip("?") for axis in axes) != free:
+    shape = shape_of(tree) if tree else ""
+    if axes is not None and frozenset(axis.rstrip("?") for axis in axes) - {*TAIL["matrix"]} != free:
         left, right = " ".join(axes) or "none", " ".join(sorted(free)) or "none"
         raise FormulaError(f"the indices differ: the table gives `{tex}` {left}, the right-hand side has {right}", 0)
     written = {index.letter for use in uses for index in use.indices if index.axis in use.binding.slots}
@@ -110,9 +124,10 @@ def _left(marker: Marker, tex: str, tree: Node | None, declared: Binding | None,
     if declared:
         declared.used = True
     if axes is None and len(free) <= 1:
-        axes = tuple(f"{axis}?" if _optional(axis, uses) else axis for axis in free)
+        axes = tuple(f"{axis}?" if _optional(axis, uses) else axis for axis in free) + TAIL[shape]
     text = (declared.text if declared else "") or notation.meaning(tex)
     made = Binding(tex, marker.target, axes, text, "", marker.scope, marker.line, assigned=True)
+    made.implied, made.shape = declared.implied if declared else "", shape
     if axes is None:
         made.letters = free
         made.__post_init__()
@@ -143,6 +158,11 @@ def _refuse_circular(formula: Formula) -> None:
     """The right-hand side may not read what the statement assigns, but for an earlier value with its own symbol."""
     for use in formula.uses:
         binding = use.binding
+        value = formula.marker.value
+        if value is not None and not formula.marker.whole and binding.var == ast.unparse(value):
+            raise FormulaError(
+                f"`{binding.tex}` is the whole line `{binding.var}`: the formula says nothing", *use.span
+            )
         if normal(binding.tex) == normal(formula.left.tex):
             raise FormulaError(f"`{binding.tex}` is on both sides: the formula says nothing", *use.span)
         reads_target = binding.var == formula.marker.target and not binding.assigned

@@ -8,13 +8,16 @@ from mathdoc.problem import FormulaError
 TOKEN = re.compile(r"(?P<command>\\[A-Za-z]+|\\[^A-Za-z])|(?P<number>\d+(?:\.\d+)?)|(?P<letter>[A-Za-z])|(?P<mark>\S)")
 
 SPACING = {"\\left", "\\right", "\\!", "\\,", "\\;", "\\:", "\\ ", "\\quad", "\\qquad", "\\big", "\\Big", "\\bigl"}
-SPACING |= {"\\bigr", "\\Bigl", "\\Bigr", "\\biggl", "\\biggr", "\\limits", "\\displaystyle"}
+SPACING |= {"\\bigr", "\\Bigl", "\\Bigr", "\\biggl", "\\biggr", "\\limits", "\\displaystyle", "\\textstyle"}
+SPACING |= {"\\bigg", "\\Bigg", "\\Biggl", "\\Biggr", "\\middle", "~", "\\nolimits"}
 
 TAKES_ONE = {"\\bar", "\\tilde", "\\hat", "\\widehat", "\\widetilde", "\\vec", "\\dot", "\\mathcal", "\\mathbb"}
-TAKES_ONE |= {"\\mathbf", "\\mathrm", "\\operatorname", "\\text"}
+TAKES_ONE |= {"\\mathbf", "\\mathrm", "\\operatorname", "\\text", "\\boldsymbol", "\\mathsf", "\\mathit"}
 
 SAME = {"\\lvert": "|", "\\rvert": "|", "\\vert": "|", "\\mid": "|", "\\gt": ">", "\\lt": "<", "\\ge": "\\geq"}
-SAME |= {"\\le": "\\leq", "\\lbrack": "[", "\\rbrack": "]"}
+SAME |= {"\\le": "\\leq", "\\lbrack": "[", "\\rbrack": "]", "\\tfrac": "\\frac", "\\dfrac": "\\frac"}
+SAME |= {"\\lVert": "\\|", "\\rVert": "\\|", "\\Vert": "\\|", "\\ne": "\\neq", "\\lbrace": "\\{", "\\rbrace": "\\}"}
+SAME |= {"\\gets": "\\leftarrow", "\\wedge": "\\land", "\\ast": "*"}
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,21 @@ def tokens(tex: str) -> list[Token]:
 
 
 def _scan(tex: str) -> list[Token]:
-    found = []
+    found: list[Token] = []
     for match in TOKEN.finditer(tex):
         kind = match.lastgroup or ""
         text = SAME.get(match[0], match[0])
         kind = "mark" if len(text) == 1 and kind == "command" else kind
-        found.append(Token(kind, text, match.start(), match.end()))
+        behind = [token.text for token in found[-2:]]
+        if (
+            kind == "number"
+            and text.isdigit()
+            and ("\\frac" in behind[-1:] or (behind[:1] == ["\\frac"] and behind[1].isdigit()))
+        ):
+            # without braces TeX takes one digit: \frac12 is a half
+            found += [Token(kind, digit, match.start() + k, match.start() + k + 1) for k, digit in enumerate(text)]
+        else:
+            found.append(Token(kind, text, match.start(), match.end()))
     return found
 
 

@@ -58,7 +58,7 @@ def _indices(found: list[Token], token: int, letters: set[str]) -> Iterator[tupl
     if not found[token].scripted or found[token].text not in letters:
         return
     yield 0, token + 1
-    if token + 2 < len(found) and found[token + 1].text in "+-" and found[token + 2].kind == "number":
+    if token + 2 < len(found) and found[token + 1].text in "+-" and found[token + 2].text.isdigit():
         sign = 1 if found[token + 1].text == "+" else -1
         yield sign * int(found[token + 2].text), token + 3
 

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Call,
+    Cases,
+    Elementwise,
+    Identity,
     Index,
     Indicator,
+    Inverse,
     Member,
     Node,
     Number,
@@ -16,13 +22,15 @@ from mathdoc.tree import (
     Quotient,
     Reduce,
     Sum,
+    Transposed,
     Use,
     replaced,
     walk,
 )
 
-OPPOSITE = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"}
+OPPOSITE = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "=": "\\neq", "\\neq": "="}
 OTHER_KIND = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "prod": "sum", "var": "std", "std": "var"}
+OTHER_KIND |= {"argmax": "argmin", "argmin": "argmax"}
 
 
 EXCHANGED = "two indices exchanged"
@@ -56,10 +64,17 @@ def mutants(tree: Node) -> list[Mutant]:
 def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
     if isinstance(node, Sum):
         yield from _sums(node)
-    elif isinstance(node, Product):
+    elif isinstance(node, (Product, Elementwise)):
         for at, factor in enumerate(node.factors):
-            if not _one(factor):
+            if not _one(factor) and not isinstance(factor, Identity):
                 yield _product(node, at), "a factor dropped", factor
+        yield from _exchanged(node)
+    elif isinstance(node, (Transposed, Inverse)):
+        yield node.body, "a transpose dropped" if isinstance(node, Transposed) else "an inverse dropped"
+    elif isinstance(node, Cases):
+        for value in node.values:
+            yield value, "all cases but one dropped", value
+        yield replace(node, values=node.values[::-1]), "the cases in the other order"
     elif isinstance(node, Quotient):
         yield node.top, "a denominator dropped"
         if not (isinstance(node.top, Number) and node.top.value == 1):
@@ -89,14 +104,22 @@ def _renames(tree: Node, node: Node) -> bool:
     letters = {index.letter for index in node.indices[:2]}
     others = [n for n in walk(tree) if isinstance(n, Use) and n is not node and letters & {i.letter for i in n.indices}]
     over = [n for n in walk(tree) if isinstance(n, Reduce) and n.letter in letters]
-    return not others and len(over) == 2 and over[0].kind == over[1].kind and not over[0].below + over[1].below
+    return not others and len(over) == 2 and over[0].kind == over[1].kind and not any(n.below + n.above for n in over)
 
 
 def _one(node: Node) -> bool:
     return isinstance(node, Number) and node.value == 1
 
 
-def _product(node: Product, without: int) -> Node:
+def _exchanged(node: Product | Elementwise) -> Iterator[Change]:
+    """Matrices in the other order."""
+    for at, (one, other) in enumerate(pairwise(node.factors)):
+        if shape_of(one) == shape_of(other) == "matrix" and isinstance(node, Product):
+            factors = (*node.factors[:at], other, one, *node.factors[at + 2 :])
+            yield replace(node, factors=factors), "two matrices exchanged", other
+
+
+def _product(node: Product | Elementwise, without: int) -> Node:
     rest = tuple(factor for at, factor in enumerate(node.factors) if at != without)
     return rest[0] if len(rest) == 1 else replace(node, factors=rest)
 
@@ -127,8 +150,10 @@ def _reductions(node: Reduce) -> Iterator[Change]:
     yield node.body, f"a {node.kind} over {node.letter} dropped"
     if node.member is not None:
         yield replace(node, member=None), "a set dropped"
-    if node.below:
+    if node.below or node.above:
         yield replace(node, or_equal=not node.or_equal), "a limit moved by one"
+    if node.upper is not None:
+        yield replace(node, upper=Sum((node.upper, Number(1.0)), (1, -1))), "a limit moved by one"
 
 
 def _symbols(node: Use, uses: list[Use]) -> Iterator[Change]:

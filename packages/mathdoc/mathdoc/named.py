@@ -9,6 +9,9 @@ from mathdoc.problem import FormulaError
 
 Array = np.ndarray
 
+ROW, COLUMN = "(row)", "(column)"
+"""The dimensions of what a formula treats as a matrix or a vector."""
+
 
 @dataclass(frozen=True)
 class Named:

@@ -12,7 +12,9 @@
 
 `var` is a name, an attribute, an index or a call: never arithmetic. `axes` names the array's dimensions from left to
 right; those whose letter is written in the symbol may be written with another letter or a shift in a formula. `...`
-stands for any number of dimensions, and an axis written `k?` may be missing. A formula's left-hand side binds itself
+stands for any number of dimensions, and an axis written `k?` may be missing. `shape = "matrix"` (or "vector") makes
+the last dimensions those of a matrix, which is multiplied as one. `implied = "why"` is for a symbol whose line holds it
+under another name. A formula's left-hand side binds itself
 for the formulas after it; a table may give it axes and a meaning, and no `var`.
 """
 
@@ -22,11 +24,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mathdoc.lexer import Token, tokens
-from mathdoc.problem import MathdocError, Problem
+import numpy as np
 
-FIELDS = {"var", "axes", "text", "when"}
+from mathdoc.lexer import Token, tokens
+from mathdoc.named import COLUMN, ROW
+from mathdoc.problem import FormulaError, MathdocError, Problem
+
+FIELDS = {"var", "axes", "text", "when", "implied", "shape"}
+SHAPES = {"": (), "vector": (ROW,), "matrix": (ROW, COLUMN)}
 SHARED = "shared.toml"
+COMPUTING = {"torch", "np", "numpy", "jnp", "jax", "math", "F", "operator", "scipy", "functools"}
+BUILTINS = {"sum", "abs", "min", "max", "pow", "round", "divmod", "map", "int", "float", "eval"}
+HARMLESS = {"item", "reshape", "squeeze", "transpose", "ravel", "flatten", "tolist", "astype", "view", "copy", "size"}
+METHODS = """
+abs acos add addcmul asin atan bmm ceil clamp clamp_max clamp_min clip cos cosh cross cumsum detach det diff
+div divide dot eq erf exp exp2 expm1 floor fmod ge gt inverse le log log10 log1p log2 log_softmax logsumexp lt
+masked_fill matmul maximum median minimum mm mul multiply mv nan_to_num ne neg norm outer pow reciprocal relu
+remainder round rsqrt sigmoid sign sin sinh softmax softplus sqrt square sub subtract tan tanh trace
+true_divide where xlogy
+"""
+"""Methods of arrays that compute, besides those of NumPy's arrays."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +70,14 @@ class Binding:
     letters: frozenset[str] = frozenset()
     pattern: tuple[Token | Slot, ...] = ()
     used: bool = False
+    shape: str = ""
+    """`vector` or `matrix`, of its last dimensions; they are not among the letters."""
+    implied: str = ""
+    """Why its line need not read the variable: it holds the value under another name."""
 
     def __post_init__(self) -> None:
         if self.axes is not None:
-            self.letters = frozenset(axis.rstrip("?") for axis in self.axes)
+            self.letters = frozenset(axis.rstrip("?") for axis in self.axes) - {ROW, COLUMN}
         self.pattern = make_pattern(self.tex, self.letters)
 
     @property
@@ -114,7 +135,11 @@ def read_notation(folder: Path, module: str) -> Notation:
     scopes: dict[str, dict[str, Any]] = {"": table.get("symbols", {}), **table.get("functions", {})}
     for scope, entries in scopes.items():
         for tex, entry in entries.items():
-            _add(notation, scope, tex, entry, _line_of(text, scope, tex))
+            line = _line_of(text, scope, tex)
+            try:
+                _add(notation, scope, tex, entry, line)
+            except FormulaError as error:
+                notation.problems.append(Problem(path, line, 0, f"`{tex}`: {error.message}", level=2))
     unknown = sorted(table.keys() - {"axes", "symbols", "functions", "meanings"})
     if unknown:
         raise MathdocError(f"{path} has a table [{unknown[0]}]: known are axes, symbols, functions and meanings.")
@@ -145,16 +170,24 @@ def _add(notation: Notation, scope: str, tex: str, entry: dict[str, Any], line: 
     if not text:
         message = f'`{tex}` has no meaning: add text = "..."'
         notation.problems.append(Problem(notation.path, line, 0, message, width=len(tex) + 2, level=2))
-    symbols[tex] = Binding(tex, entry.get("var", ""), axes, text, entry.get("when", ""), scope, line)
+    shape = entry.get("shape", "")
+    axes = None if axes is None else axes + SHAPES[shape]
+    made = Binding(tex, entry.get("var", ""), axes, text, entry.get("when", ""), scope, line)
+    made.implied, made.shape = entry.get("implied", ""), shape
+    symbols[tex] = made
 
 
 def _fault(notation: Notation, entry: Any) -> str:
     """What is wrong with an entry, or nothing."""
     if not isinstance(entry, dict) or entry.keys() - FIELDS:
         return f"an entry has the fields {', '.join(sorted(FIELDS))}"
+    if not all(isinstance(value, str) for value in entry.values()):
+        return "every field of an entry is a text in quotes"
     undefined = sorted({axis.rstrip("?") for axis in entry.get("axes", "").split()} - notation.axes.keys() - {"..."})
     if undefined:
         return f"the axis {undefined[0]} is not explained under [axes]"
+    if entry.get("shape", "") not in SHAPES:
+        return 'shape is "vector" or "matrix"'
     if entry.get("when", "before") != "before":
         return 'when can only be "before": the value before the statement'
     return arithmetic(entry["var"]) if "var" in entry else ""
@@ -175,7 +208,21 @@ def arithmetic(expression: str) -> str:
         negative = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
         if not isinstance(node, (*allowed, ast.USub)) and not negative:
             return f"{expression} is arithmetic, which would hide in the table what the formula should say"
+        if isinstance(node, ast.Call) and _computes(node):
+            return f"{expression} computes, which would hide in the table what the formula should say"
     return ""
+
+
+def _computes(call: ast.Call) -> bool:
+    """Whether a call is that of a mathematical function or of an array's method, not of a network."""
+    owner, _, name = ast.unparse(call.func).rpartition(".")
+    if owner.split(".")[0] in COMPUTING or (not owner and name in BUILTINS):
+        return True
+    return (
+        bool(owner)
+        and name.rstrip("_") not in HARMLESS
+        and (hasattr(np.ndarray, name) or name.rstrip("_") in METHODS.split())
+    )
 
 
 def _line_of(text: str, scope: str, tex: str) -> int:

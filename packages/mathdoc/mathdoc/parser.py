@@ -2,9 +2,10 @@
 
 equation := symbol (= | \\leftarrow | \\approx) sum
 sum      := [-] term { (+|-) term }
-term     := factor { [\\cdot | \\times | /] factor }      a sum sign reaches to the end of its term
+term     := factor { [\\cdot | \\times | \\odot | /] factor }      a sum sign reaches to the end of its term
 factor   := atom [ ^ exponent ]
-atom     := symbol | number | index | ( sum ) | { sum } | |sum| | \\frac | \\sqrt | function | reduction | indicator
+atom     := symbol | number | index | ( sum ) | { sum } | |sum| | \\frac | \\sqrt | function | reduction
+            | indicator | cases
 """
 
 from collections.abc import Callable, Iterable
@@ -13,29 +14,39 @@ from mathdoc.lexer import Token, closing, tokens
 from mathdoc.matching import guess, longest
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
+from mathdoc.ranges import RangeParser
+from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Call,
-    Index,
-    Indicator,
-    Member,
+    Cases,
+    Elementwise,
+    Identity,
+    Inverse,
     Node,
     Number,
     Position,
     Power,
     Product,
     Quotient,
-    Reduce,
     Sum,
-    Use,
+    Transposed,
 )
-
-RELATIONS = {"=", "\\leftarrow", "\\approx"}
-COMPARISONS = {"<", ">", "\\leq", "\\geq"}
-BARE = {"\\exp": "exp", "\\log": "log", "\\tanh": "tanh", "\\sin": "sin", "\\cos": "cos", "\\ln": "log"}
-NAMED = {"softplus": 1, "sigmoid": 1, "erf": 1, "sg": 1, "relu": 1, "sign": 1, "clip": 3}
-REDUCTIONS = {"\\sum": "sum", "\\prod": "prod", "\\max": "max", "\\min": "min"}
-BRACKETED = {"Var": "var", "Std": "std"}
-ENDS = {")", "]", "}", ",", "+", "-", "|", "\\rfloor", *RELATIONS, *COMPARISONS}
+from mathdoc.words import (
+    ALIASES,
+    ARGUMENTS,
+    BARE,
+    BARS,
+    BRACKETED,
+    BRACKETS,
+    ELEMENTWISE,
+    ENDS,
+    NAMED,
+    NORMS,
+    REDUCTIONS,
+    RELATIONS,
+    TIMES,
+    TRANSPOSED,
+)
 
 
 def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
@@ -60,32 +71,7 @@ def parse(found: list[Token], bindings: Iterable[Binding], axes: Iterable[str]) 
     return tree
 
 
-class _Parser:
-    def __init__(self, found: list[Token], bindings: list[Binding], axes: set[str]) -> None:
-        self.found = found
-        self.bindings = bindings
-        self.letters = axes
-        self.at = 0
-
-    # --- tokens ---------------------------------------------------------------------------------------------
-
-    def peek(self, ahead: int = 0) -> str:
-        position = self.at + ahead
-        return self.found[position].text if position < len(self.found) else ""
-
-    def take(self, text: str) -> Token:
-        if self.peek() != text:
-            self.fail(f"`{text}` was expected here")
-        self.at += 1
-        return self.found[self.at - 1]
-
-    def fail(self, message: str, hint: str = "", start: int | None = None, end: int | None = None) -> None:
-        place = self.found[min(self.at, len(self.found) - 1)]
-        raise FormulaError(message, place.start if start is None else start, end or place.end, hint)
-
-    def span(self, first: int) -> tuple[int, int]:
-        return self.found[first].start, self.found[self.at - 1].end
-
+class _Parser(RangeParser):
     # --- sums, terms, factors -------------------------------------------------------------------------------
 
     def sum(self) -> Node:
@@ -101,36 +87,48 @@ class _Parser:
             return terms[0]
         return Sum(tuple(terms), tuple(signs), span=self.span(first))
 
+    def ended(self) -> bool:
+        """Whether a term ends here. A bar ends it if one is open, and begins a factor if none is."""
+        bar = self.peek() in BARS and bool(self.inside) and self.inside[-1] == self.peek()
+        return not self.peek() or self.peek() in ENDS or bar
+
     def term(self) -> Node:
         first = self.at
         factors = [self.factor()]
-        while self.peek() and self.peek() not in ENDS:
+        while not self.ended():
             if self.peek() == "/":
                 self.at += 1
                 bottom = self.factor()
                 top = factors[0] if len(factors) == 1 else Product(tuple(factors), span=self.span(first))
                 factors = [Quotient(top, bottom, span=self.span(first))]
-                if self.peek() and self.peek() not in ENDS | {"/"}:
+                if not self.ended() and self.peek() != "/":
                     self.fail("what follows a quotient written with / is ambiguous: use \\frac or brackets")
                 continue
-            self.at += self.peek() in ("\\cdot", "\\times")
+            if self.peek() in ELEMENTWISE:
+                self.at += 1
+                factors[-1] = Elementwise((factors[-1], self.factor()), span=self.span(first))
+                continue
+            self.at += self.peek() in TIMES
             factors.append(self.factor())
         return factors[0] if len(factors) == 1 else Product(tuple(factors), span=self.span(first))
 
     def factor(self) -> Node:
         first = self.at
         base = self.atom()
-        if self.peek() != "^":
-            return base
-        self.at += 1
-        exponent = self.group()
-        return Power(base, exponent, span=self.span(first))
-
-    def group(self) -> Node:
-        self.take("{")
-        inner = self.sum()
-        self.take("}")
-        return inner
+        while self.peek() == "^":
+            end = closing(self.found, self.at + 1)
+            written = [token.text for token in self.found[self.at + 2 : end]]
+            matrix = shape_of(base)
+            if matrix and written and written[-1] in TRANSPOSED and len(written) <= 2:
+                base = Transposed(Inverse(base) if written[0] == "-" else base, span=self.span(first))
+                self.at = end + 1
+            elif matrix == "matrix" and written == ["-", "1"]:
+                self.at = end + 1
+                base = Inverse(base, span=self.span(first))
+            else:
+                self.at += 1
+                return Power(base, self.group(), span=self.span(first))
+        return base
 
     # --- atoms ----------------------------------------------------------------------------------------------
 
@@ -141,7 +139,7 @@ class _Parser:
         symbol = longest(self.found, self.at, self.bindings, self.letters)
         if symbol is not None:
             use, self.at = symbol
-            if self.continues():
+            if self.continues(shape_of(use)):
                 self.at = first
                 return self.unknown()
             use.binding.used = True
@@ -150,199 +148,190 @@ class _Parser:
         if token.kind == "number":
             self.at += 1
             return Number(float(token.text), span=self.span(first))
-        brackets = {"(": ")", "[": "]", "{": "}"}
-        if token.text in brackets:
-            self.at += 1
-            inner = self.sum()
-            self.take(brackets[token.text])
-            return inner
-        if token.text == "|":
-            self.at += 1
-            inner = self.sum()
-            self.take("|")
-            return Call("abs", (inner,), span=self.span(first))
+        if token.text in BRACKETS:
+            return self.within(BRACKETS[token.text])
+        if token.text in BARS:
+            inner = self.within(token.text)
+            return Call(self.norm() if token.text == "\\|" else "abs", (inner,), span=self.span(first))
         return self.operator(token)
 
-    def continues(self) -> bool:
+    def within(self, end: str) -> Node:
+        """What is inside a pair of brackets or bars."""
+        self.inside.append(end)
+        self.at += 1
+        inner = self.sum()
+        self.take(end)
+        self.inside.pop()
+        return inner
+
+    def norm(self) -> str:
+        """Which norm, by its subscript; Euclid's without."""
+        if self.peek() != "_":
+            return "norm"
+        kind = NORMS.get(self.peek(2), "")
+        if not kind:
+            self.fail("the norms are 1, 2, F and \\infty")
+        self.at = closing(self.found, self.at + 1) + 1
+        return kind
+
+    def continues(self, shape: str) -> bool:
         """Whether what was matched is only the beginning of a longer symbol: `M` of `M_\\pi`, `w_t` of `w_t^{old}`."""
         word = self.peek() == "^" and self.at + 2 < len(self.found) and self.found[self.at + 2].kind == "word"
-        return self.peek() in ("_", "'") or word
+        return self.peek() in ("_", "'") or (word and not shape)
 
     def operator(self, token: Token) -> Node:
         first = self.at
         known: dict[str, Callable[[], Node]] = {
             "\\frac": self.fraction,
             "\\sqrt": self.root,
-            "\\lfloor": self.floor,
-            "\\mathbb": self.expectation,
+            "\\lfloor": lambda: self.rounded("floor", "\\rfloor"),
+            "\\lceil": lambda: self.rounded("ceil", "\\rceil"),
+            "\\mathbb": self.blackboard,
             "\\mathbf": self.indicator,
             "\\operatorname": self.named,
+            "\\begin": self.cases,
+            "\\arg": self.argument_of,
         }
         if token.text in known and self.is_operator(token.text):
             return known[token.text]()
         if token.text in BARE:
-            self.at += 1
-            return Call(BARE[token.text], (self.argument(),), span=self.span(first))
+            return self.function(token)
         if token.text in REDUCTIONS:
-            return self.reduction()
+            return self.reduction(REDUCTIONS[token.text])
+        if token.text == "e" and self.peek(1) == "^":
+            self.at += 2
+            return Call("exp", (self.group(),), span=self.span(first))
         if token.kind == "letter" and token.text in self.letters:
             self.at += 1
             return Position(token.text, span=self.span(first))
+        if token.text == "I" and any(binding.shape for binding in self.bindings):
+            self.at += 1
+            return Identity(span=self.span(first))
+        if token.text == "\\int":
+            self.fail("a line computes a sum, not an integral: write the sum that it computes")
         return self.unknown()
 
     def is_operator(self, command: str) -> bool:
         """`\\mathbb{E}` and `\\mathbf{1}` are operators, other letters in these fonts are symbols."""
-        letter = {"\\mathbb": "E", "\\mathbf": "1"}.get(command)
-        return letter is None or (self.peek(1), self.peek(2), self.peek(3)) == ("{", letter, "}")
+        letters = {"\\mathbb": ("E", "1"), "\\mathbf": ("1",)}.get(command)
+        return letters is None or ((self.peek(1), self.peek(3)) == ("{", "}") and self.peek(2) in letters)
 
     def unknown(self) -> Node:
         if self.found[self.at].text in ("^", "_"):
-            self.fail("a script stands behind a symbol or a bracket, not behind a function: write `\\tanh(x)^2`")
+            self.fail("a script stands behind a symbol, a bracket or a function, and here it stands behind none")
         end = guess(self.found, self.at)
         start, stop = self.found[self.at].start, self.found[end - 1].end
         raise FormulaError("UNKNOWN", start, stop)
 
+    # --- functions ------------------------------------------------------------------------------------------
+
+    def function(self, token: Token) -> Node:
+        """`\\sin x`, `\\sin^2 x`, `\\log_2 x`."""
+        first = self.at
+        self.at += 1
+        base: Node | None = None
+        exponent: Node | None = None
+        if self.peek() == "_":
+            if token.text != "\\log":
+                self.fail("only a logarithm has a base")
+            self.at += 1
+            base = self.group()
+        if self.peek() == "^":
+            if self.peek(2) == "-":
+                self.fail(f"`{token.text}^{{-1}}` has two meanings: write \\arc..., or a fraction")
+            self.at += 1
+            exponent = self.group()
+        node: Node = Call(BARE[token.text], (self.argument(),), span=self.span(first))
+        if base is not None:
+            node = Quotient(node, Call("log", (base,)), span=self.span(first))
+        return node if exponent is None else Power(node, exponent, span=self.span(first))
+
     def argument(self) -> Node:
         """Of a function: in brackets, or bare, and then exactly one factor or one sum with its term."""
         if self.peek() in ("(", "["):
-            opening = self.peek()
-            self.at += 1
-            inner = self.sum()
-            self.take(")" if opening == "(" else "]")
-            return inner
+            return self.within(BRACKETS[self.peek()])
         if self.peek() in REDUCTIONS and longest(self.found, self.at, self.bindings, self.letters) is None:
             return self.factor()
         inner = self.factor()
-        if self.peek() and self.peek() not in ENDS | {"/", "\\cdot", "\\times"}:
+        if not self.ended() and self.peek() not in {"/"} | TIMES | ELEMENTWISE:
             self.fail("what a function without brackets applies to is one factor: write the brackets")
         return inner
-
-    def arguments(self, count: int) -> tuple[Node, ...]:
-        opening = self.peek()
-        if opening not in ("(", "["):
-            self.fail("`(` was expected here")
-        self.at += 1
-        found = [self.sum()]
-        while self.peek() == ",":
-            self.at += 1
-            found.append(self.sum())
-        if len(found) != count:
-            self.fail(f"this function takes {count} arguments, not {len(found)}")
-        self.take(")" if opening == "(" else "]")
-        return tuple(found)
 
     def fraction(self) -> Node:
         first = self.at
         self.at += 1
-        top = self.group()
-        bottom = self.group()
+        top = self.operand()
+        bottom = self.operand()
         return Quotient(top, bottom, span=self.span(first))
+
+    def operand(self) -> Node:
+        """`{...}`, or a single sign: `\\frac12`."""
+        return self.group() if self.peek() == "{" else self.atom()
 
     def root(self) -> Node:
         first = self.at
         self.at += 1
-        return Call("sqrt", (self.group(),), span=self.span(first))
+        degree = self.within("]") if self.peek() == "[" else None
+        inner = self.operand()
+        if degree is None:
+            return Call("sqrt", (inner,), span=self.span(first))
+        return Power(inner, Quotient(Number(1.0), degree), span=self.span(first))
 
-    def floor(self) -> Node:
+    def rounded(self, function: str, end: str) -> Node:
         first = self.at
-        self.at += 1
-        inner = self.sum()
-        self.take("\\rfloor")
-        return Call("floor", (inner,), span=self.span(first))
+        return Call(function, (self.within(end),), span=self.span(first))
 
     def named(self) -> Node:
         first = self.at
         end = closing(self.found, self.at + 1)
         name = "".join(token.text for token in self.found[self.at + 2 : end])
+        name = ALIASES.get(name, name)
         if name in BRACKETED:
             self.at = end + 1
             return self.bracketed(BRACKETED[name], first)
+        if name in ARGUMENTS:
+            self.at = end
+            return self.reduction(ARGUMENTS[name])
         if name not in NAMED:
-            known = ", ".join(sorted([*NAMED, *BRACKETED]))
+            known = ", ".join(sorted([*NAMED, *BRACKETED, *ARGUMENTS]))
             self.fail(f"\\operatorname{{{name}}} is not a known function: known are {known}")
         self.at = end + 1
         return Call(name, self.arguments(NAMED[name]), span=self.span(first))
 
-    # --- over an index --------------------------------------------------------------------------------------
+    def cases(self) -> Node:
+        first = self.at
+        if "".join(self.peek(k) for k in range(1, 8)) != "{cases}":
+            self.fail("of the environments only cases is known; a matrix is a symbol of the notation")
+        self.at = closing(self.found, self.at + 1) + 1
+        values: list[Node] = []
+        conditions: list[Node] = []
+        while self.peek() != "\\end":
+            values.append(self.sum())
+            self.take("&")
+            if self.peek() == "\\text":
+                self.at = closing(self.found, self.at + 1) + 1
+                self.at += self.peek() == "\\\\"
+                break
+            conditions.append(self.condition())
+            self.at += self.peek() == "\\\\"
+        self.take("\\end")
+        self.at = closing(self.found, self.at) + 1
+        if len(values) == len(conditions):
+            self.fail("say what holds in all other cases: the last line ends with & \\text{otherwise}")
+        return Cases(tuple(values), tuple(conditions), span=self.span(first))
 
-    def expectation(self) -> Node:
+    def blackboard(self) -> Node:
+        """`\\mathbb{E}` is a mean, `\\mathbb{1}` an indicator."""
+        if self.peek(2) == "1":
+            return self.indicator()
         first = self.at
         self.at += 4
         return self.bracketed("mean", first)
 
-    def bracketed(self, kind: str, first: int) -> Node:
-        if self.peek() != "_":
-            self.fail("over which index? Write it below: \\mathbb{E}_t[...]")
-        letters, member, _, _ = self.index()
-        (body,) = self.arguments(1)
-        for letter in reversed(letters):
-            body = Reduce(kind, letter, body, member, span=self.span(first))
-        return body
-
-    def reduction(self) -> Node:
-        first = self.at
-        kind = REDUCTIONS[self.peek()]
+    def argument_of(self) -> Node:
+        """`\\arg\\max_k`."""
+        kind = {"\\max": "argmax", "\\min": "argmin"}.get(self.peek(1), "")
+        if not kind:
+            self.fail("`\\arg` is followed by \\max or \\min")
         self.at += 1
-        if self.peek() in ("(", "[") and kind in ("max", "min"):
-            return Call(kind, self.arguments(2), span=self.span(first))
-        if self.peek() != "_":
-            self.fail("over which index? Write it below: \\sum_t")
-        letters, member, below, or_equal = self.index()
-        body = self.term()
-        for letter in reversed(letters):
-            body = Reduce(kind, letter, body, member, below, or_equal, span=self.span(first))
-        return body
-
-    def index(self) -> tuple[list[str], Use | None, str, bool]:
-        """`_t`, `_{b,i}`, `_{t \\in S}`, `_{k<t}`: the letters, the set, the letter it stays below."""
-        self.take("_")
-        self.take("{")
-        letters = [self.letter()]
-        while self.peek() == ",":
-            self.at += 1
-            letters.append(self.letter())
-        member, below, or_equal = None, "", False
-        if self.peek() == "\\in":
-            self.at += 1
-            member = self.mask(letters[0])
-        elif self.peek() in ("<", "\\leq"):
-            or_equal = self.peek() == "\\leq"
-            self.at += 1
-            below = self.letter()
-        self.take("}")
-        return letters, member, below, or_equal
-
-    def letter(self) -> str:
-        letter = self.peek()
-        if letter not in self.letters:
-            self.fail(f"`{letter}` is no index: explain it under [axes]", f'[axes]\n{letter} = "..."')
-        self.at += 1
-        return letter
-
-    def mask(self, letter: str) -> Use:
-        """A set: a symbol with one axis, which takes the index's letter."""
-        node = self.atom()
-        if not isinstance(node, Use) or not node.indices:
-            self.fail("a set is a symbol of the notation with an axis: a mask, 0 outside and more inside")
-        assert isinstance(node, Use)
-        if len(node.indices) == 1:
-            return Use(node.binding, (Index(node.indices[0].axis, letter),), span=node.span)
-        return node
-
-    def indicator(self) -> Node:
-        first = self.at
-        self.at += 4
-        self.take("[")
-        if self.peek() in self.letters and self.peek(1) == "\\in":
-            letter = self.letter()
-            self.at += 1
-            node: Node = Member(letter, self.mask(letter), span=self.span(first))
-        else:
-            left = self.sum()
-            relation = self.peek()
-            if relation not in COMPARISONS:
-                self.fail("a comparison was expected here: <, >, \\leq, \\geq or \\in")
-            self.at += 1
-            node = Indicator(relation, left, self.sum(), span=self.span(first))
-        self.take("]")
-        return node
+        return self.reduction(kind)

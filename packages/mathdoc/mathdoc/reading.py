@@ -1,68 +1,221 @@
-"""A formula as it was understood: every bracket and operator written out, symbols as they stand in the formula."""
+"""What a line's code alone tells: a limit that its formula lacks, a symbol that it does not read, one written again."""
 
-from collections.abc import Callable
+import ast
+from collections.abc import Iterator
 
-from mathdoc.tree import (
-    Call,
-    Indicator,
-    Member,
-    Node,
-    Number,
-    Position,
-    Power,
-    Product,
-    Quotient,
-    Reduce,
-    Sum,
-    Use,
-    children,
-)
+from mathdoc.extract import Source
+from mathdoc.formula import Formula
+from mathdoc.problem import Problem
+from mathdoc.tree import Call, Cases, Indicator, Member, Node, Power, Reduce, walk
 
+LIMITS = {"clamp", "clamp_min", "clamp_max", "clip", "minimum", "maximum", "fmin", "fmax", "relu", "relu6", "hardtanh"}
+CHOICES = {"where", "masked_fill", "masked_select", "heaviside", "piecewise", "select", "choose"}
+NEVER = {"nan_to_num", "nansum", "nanmean", "nanmax", "nanmin", "nanstd", "nanvar", "nanmedian"}
+ROUNDINGS = {"floor", "ceil", "round", "rint", "trunc", "int"}
+FOLDS = {"abs", "absolute", "fabs"}
+MODULES = {"torch", "np", "numpy", "jnp", "jax", "math", "F"}
 
-def reading(node: Node, tex: str) -> str:
-    """The node in words and signs; `tex` is the formula that it is a part of."""
-    return _Reading(tex).of(node)
+Functions = dict[str, ast.FunctionDef]
 
 
-class _Reading:
-    def __init__(self, tex: str) -> None:
-        self.tex = tex
+def line_faults(source: Source, formulas: list[Formula]) -> list[Problem]:
+    """Every fault that shows without running anything."""
+    marked = {marker.scope for marker in source.markers}
+    helpers = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.name not in marked}
+    found: list[Problem] = []
+    for formula in formulas:
+        if formula.tree is not None:
+            found += [*_hidden(formula, helpers), *_unread(formula), *_misnamed(formula)]
+    return found + list(_stale(source, formulas))
 
-    def of(self, node: Node) -> str:
-        known: list[tuple[type[Node], Callable[..., str]]] = [
-            (Number, lambda n: f"{n.value:g}"),
-            (Position, lambda n: n.letter),
-            (Use, self._use),
-            (Sum, self._sum),
-            (Product, lambda n: " * ".join(self._inner(factor) for factor in n.factors)),
-            (Quotient, lambda n: f"{self._inner(n.top)} / {self._inner(n.bottom)}"),
-            (Power, lambda n: f"{self._inner(n.base)} ^ {self._inner(n.exponent)}"),
-            (Call, lambda n: f"{n.function}({', '.join(map(self.of, n.arguments))})"),
-            (Indicator, lambda n: f"1 if {self.of(n.left)} {n.relation} {self.of(n.right)} else 0"),
-            (Member, lambda n: f"1 if {n.letter} in {self.of(n.mask)} else 0"),
-            (Reduce, self._reduce),
-        ]
-        for kind, say in known:
-            if type(node) is kind:
-                return say(node)
-        return f"{type(node).__name__.lower()}({', '.join(map(self.of, children(node)))})"
 
-    def _inner(self, node: Node) -> str:
-        """In brackets, unless it is one thing."""
-        text = self.of(node)
-        return text if isinstance(node, (Number, Position, Use, Call)) else f"({text})"
+# --- branches of the code ---------------------------------------------------------------------------------------
 
-    def _use(self, node: Use) -> str:
-        return self.tex[slice(*node.span)] if node.span != (0, 0) else node.binding.tex
 
-    def _sum(self, node: Sum) -> str:
-        text = ""
-        for term, sign in zip(node.terms, node.signs, strict=True):
-            said = f"({self.of(term)})" if isinstance(term, Sum) else self.of(term)
-            text += (f" {'-' if sign < 0 else '+'} " if text else "-" if sign < 0 else "") + said
-        return text
+def _hidden(formula: Formula, helpers: Functions) -> Iterator[Problem]:
+    """Limits, choices and roundings in the line that its formula does not say."""
+    if formula.tree is None or formula.marker.value is None:
+        return
+    calls = list(_calls(formula.marker.value, helpers))
+    limits, choices, roundings, folds = _said(formula.tree)
+    for names, room, what in (
+        (LIMITS, limits + choices, "limits a value"),
+        (CHOICES, limits + choices, "chooses between values"),
+        (ROUNDINGS, roundings, "rounds a value"),
+        (FOLDS, limits + folds, "takes an absolute value"),
+        (NEVER, 0, "replaces what is not a number"),
+    ):
+        extra = [call for call, name in calls if name in names][room:]
+        if extra:
+            message = f"the line {what} and the formula does not say so: `{ast.unparse(extra[-1])}`"
+            yield formula.marker.problem(message, hint="write it in the formula, or leave it out", level=2)
 
-    def _reduce(self, node: Reduce) -> str:
-        where = f" in {self.of(node.member)}" if node.member is not None else ""
-        where += f" {'<=' if node.or_equal else '<'} {node.below}" if node.below else ""
-        return f"{node.kind} over {node.letter}{where} of ({self.of(node.body)})"
+
+def _said(tree: Node) -> tuple[int, int, int, int]:
+    """How many limits, choices, roundings and absolute values a formula has."""
+    limits = choices = roundings = folds = 0
+    for node in walk(tree):
+        if isinstance(node, Call):
+            limits += {"clip": 2, "max": 1, "min": 1, "relu": 1}.get(node.function, 0)
+            roundings += node.function in ("floor", "ceil", "round", "sign")
+            folds += node.function in ("abs", "sqrt", "norm")
+        elif isinstance(node, Reduce):
+            limits += node.kind in ("max", "min")
+            choices += node.member is not None
+        elif isinstance(node, (Indicator, Member)):
+            choices += 1
+        elif isinstance(node, Cases):
+            choices += len(node.values)
+        folds += isinstance(node, Power)
+    return limits, choices, roundings, folds
+
+
+def _calls(value: ast.AST, helpers: Functions) -> Iterator[tuple[ast.AST, str]]:
+    """The calls in an expression by name, and those in the module's functions without markers that it calls."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.IfExp):
+            yield node, "where"
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2].rstrip("_")
+        yield node, ("minimum" if name in ("max", "min") and _of_two(node) else name)
+        if isinstance(node.func, ast.Name) and node.func.id in helpers:
+            without = {key: helper for key, helper in helpers.items() if key != node.func.id}
+            yield from ((node, inner) for _, inner in _calls(helpers[node.func.id], without))
+
+
+def _of_two(call: ast.Call) -> bool:
+    """Whether a `max` or `min` is that of two values, not that over an axis."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    module = isinstance(owner, ast.Name) and owner.id in MODULES
+    given = len(call.args) + (0 if owner is None or module else 1)
+    axis = bool(call.args) and isinstance(_positive(call.args[-1]), ast.Constant)
+    return given >= 2 and (owner is None or not axis)
+
+
+def _positive(node: ast.expr) -> ast.expr:
+    return node.operand if isinstance(node, ast.UnaryOp) else node
+
+
+# --- symbols and variables --------------------------------------------------------------------------------------
+
+
+def _unread(formula: Formula) -> Iterator[Problem]:
+    """A symbol's variable must be in its line, or the table says why it need not."""
+    value = formula.marker.value
+    if value is None:
+        return
+    read = {ast.dump(node) for node in ast.walk(value) if isinstance(node, ast.expr)}
+    for binding in formula.bindings:
+        expression = ast.parse(binding.var, mode="eval").body
+        root = expression
+        while formula.marker.whole and isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
+        if binding.implied or ast.dump(root) in read or any(ast.dump(n) in read for n in _measured(expression)):
+            continue
+        span = next(use.span for use in formula.uses if use.binding is binding)
+        hint = 'if it is there under another name, say so in the table: implied = "..."'
+        message = f"`{binding.tex}` is `{binding.var}`, which this line does not read"
+        yield formula.marker.problem(message, *span, hint=hint, level=2)
+
+
+def _measured(expression: ast.expr) -> Iterator[ast.expr]:
+    """The array of which an expression is the size: a mean over it divides by that."""
+    if isinstance(expression, ast.Subscript) and isinstance(expression.value, ast.Attribute):
+        if expression.value.attr == "shape":
+            yield expression.value.value
+    elif isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name) and expression.func.id == "len":
+        yield from expression.args
+    elif isinstance(expression, ast.Call) and ast.unparse(expression.func).endswith((".size", ".numel")):
+        yield ast.parse(ast.unparse(expression.func).rpartition(".")[0], mode="eval").body
+
+
+GREEK = "alpha beta gamma delta epsilon eta theta kappa lambda mu nu rho sigma tau phi psi omega"
+
+
+def _misnamed(formula: Formula) -> Iterator[Problem]:
+    r"""A variable called `gamma` is `\gamma`, if its line has both."""
+    value = formula.marker.value
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} if value is not None else set()
+    for binding in formula.bindings:
+        letter = binding.tex.removeprefix("\\")
+        if letter in GREEK.split() and letter in names and binding.var != letter and not binding.implied:
+            span = next(use.span for use in formula.uses if use.binding is binding)
+            message = f"`{binding.tex}` is `{binding.var}` in the table, and the line has a variable `{letter}`"
+            yield formula.marker.problem(message, *span, level=2)
+
+
+# --- variables written again ------------------------------------------------------------------------------------
+
+
+def _stale(source: Source, formulas: list[Formula]) -> Iterator[Problem]:
+    """A variable that a formula defines is not written again without a formula, nor one that a formula reads."""
+    marked = {id(formula.marker.statement) for formula in formulas}
+    for function in ast.walk(source.tree):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        inside = {id(node) for node in ast.walk(function)}
+        here = [formula for formula in formulas if id(formula.marker.statement) in inside]
+        here = [formula for formula in here if _innermost(function, formula.marker.statement)]
+        here = [formula for formula in here if not formula.marker.whole]
+        for target, place in _writes(function):
+            if id(place) in marked:
+                continue
+            for formula in here:
+                what = _made_stale(function, formula, target, place)
+                if what:
+                    yield formula.marker.problem(
+                        f"{what}, and line {place.lineno} writes that again without a formula",
+                        hint="give the second value a name of its own",
+                        level=2,
+                    )
+
+
+def _made_stale(function: ast.AST, formula: Formula, target: str, place: ast.stmt) -> str:
+    """What a write makes untrue of a formula in the same function."""
+    statement = formula.marker.statement
+    if (
+        target == formula.marker.target
+        and place.lineno > statement.lineno
+        and not _exclusive(function, statement, place)
+    ):
+        return f"`{formula.left.tex}` is `{target}`"
+    parameters = {argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)}
+    read = {binding.var: binding for binding in formula.bindings if binding.when != "before"}
+    if target in read and target in parameters and place.lineno < statement.lineno:
+        return f"`{read[target].tex}` is the argument `{target}`"
+    return ""
+
+
+def _innermost(function: ast.AST, statement: ast.stmt) -> bool:
+    nested = [node for node in ast.walk(function) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return not any(node is not function and any(statement is n for n in ast.walk(node)) for node in nested)
+
+
+def _writes(function: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
+    """Each variable that a statement of a function writes, with the statement."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+                yield from ((ast.unparse(part), node) for part in parts)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            yield ast.unparse(node.target), node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and called.attr.endswith("_") and not called.attr.startswith("_"):
+                yield ast.unparse(called.value), node
+
+
+def _exclusive(function: ast.AST, one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether two statements are in different branches, so that only one of them runs."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.If):
+            ends = isinstance(node.body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+            if ends and any(one is n for n in ast.walk(node)) and other.lineno > (node.end_lineno or 0):
+                return True
+            yes = {id(n) for part in node.body for n in ast.walk(part)}
+            no = {id(n) for part in node.orelse for n in ast.walk(part)}
+            if (id(one) in yes and id(other) in no) or (id(one) in no and id(other) in yes):
+                return True
+    return False

@@ -63,6 +63,32 @@ class Product(Node):
 
 
 @dataclass(frozen=True)
+class Elementwise(Node):
+    """A product entry by entry, also of matrices."""
+
+    factors: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Transposed(Node):
+    """A matrix or vector with rows and columns exchanged."""
+
+    body: Node
+
+
+@dataclass(frozen=True)
+class Inverse(Node):
+    """The inverse of a matrix."""
+
+    body: Node
+
+
+@dataclass(frozen=True)
+class Identity(Node):
+    """The identity matrix, of the size that what it is added to has."""
+
+
+@dataclass(frozen=True)
 class Quotient(Node):
     """A fraction, or `/`."""
 
@@ -104,10 +130,19 @@ class Indicator(Node):
 
 
 @dataclass(frozen=True)
-class Reduce(Node):
-    """A sum, product, mean, maximum, minimum or variance over an index.
+class Cases(Node):
+    """The first value whose condition holds; the last may have none."""
 
-    With `member` only over the set; with `below` over the values of the index below another (`or_equal`: up to it).
+    values: tuple[Node, ...]
+    conditions: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Reduce(Node):
+    """A sum, product, mean, maximum, minimum, variance or place of the largest over an index.
+
+    With `member` only over the set; with `below` or `above` over the values of the index below or above another
+    (`or_equal`: that one too); with `upper` from `base`, the number of the first entry, up to there.
     """
 
     kind: str
@@ -116,6 +151,9 @@ class Reduce(Node):
     member: Use | None = None
     below: str = ""
     or_equal: bool = False
+    above: str = ""
+    base: int = 0
+    upper: Node | None = None
 
 
 def children(node: Node) -> list[Node]:
@@ -161,5 +199,5 @@ def free_axes(node: Node) -> frozenset[str]:
         return frozenset((node.letter,))
     below = frozenset[str]().union(*(free_axes(child) for child in children(node)))
     if isinstance(node, Reduce):
-        return below - {node.letter} | ({node.below} if node.below else frozenset())
+        return below - {node.letter} | frozenset(filter(None, (node.below, node.above)))
     return below

@@ -1,26 +1,31 @@
 """Level 3: is the right-hand side, evaluated on what the line saw, what the line computed? And does a pass mean it?"""
 
+import re
 from dataclasses import dataclass, field
 from itertools import permutations
 
 import numpy as np
 
+from mathdoc.blind import blind_spots
 from mathdoc.capture import Probe, Sample
 from mathdoc.evaluate import Evaluation
 from mathdoc.formula import Formula
-from mathdoc.gradient import gradient_difference
+from mathdoc.gradient import gradient_difference, slopes
 from mathdoc.mutate import Mutant, mutants
 from mathdoc.named import Array, Named, arranged
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError, Problem
 from mathdoc.repair import repair
-from mathdoc.tree import Call, Indicator, Member, Node, Reduce, walk
+from mathdoc.shapes import TAIL
+from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, walk
 
 RELATIVE = {"float64": 1e-9, "float32": 2e-5}
 ABSOLUTE = {"float64": 1e-12, "float32": 1e-6}
 
 DIFFERENT = 1e-4
 """Gradients that differ by more, relatively, are not the same; a stop-gradient more or less changes them far more."""
+
+NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?=$|[:;])")
 
 BOTH_SIDES = {
     "max": {"left", "right"},
@@ -41,32 +46,44 @@ class Verdict:
     mutants: int = 0
     rejected: int = 0
     gradient: float | None = None
+    compared: set[Binding] = field(default_factory=set)
+    """The symbols in which the gradients were compared."""
     problems: list[Problem] = field(default_factory=list)
+    blind: list[Problem] = field(default_factory=list)
+    """What the check could not see, although the formula passed."""
 
 
 def verify(formula: Formula, probes: dict[str, Probe]) -> Verdict:
     """All of level 3 for one formula, from what was caught at its line in each precision."""
     verdict = Verdict(formula)
-    marker, tree = formula.marker, formula.tree
-    if tree is None:
-        return verdict
-    verdict.status = "refused"
+    if formula.tree is not None:
+        verdict.status = "refused"
+        try:
+            _verify(verdict, formula.tree, probes)
+        except Exception as error:  # a fault of the check itself concerns this formula, not the others
+            verdict.status = "refused"
+            verdict.problems.append(formula.marker.problem(f"this formula could not be checked: {error!r}", level=3))
+    return verdict
+
+
+def _verify(verdict: Verdict, tree: Node, probes: dict[str, Probe]) -> None:
+    formula, marker = verdict.formula, verdict.formula.marker
     for precision, probe in probes.items():
         if not probe.samples:
-            reason = probe.failure or ("its values were no arrays" if probe.skipped else "the exercises never ran it")
+            reason = probe.failure or probe.skipped or "the exercises never ran it"
             verdict.problems.append(marker.problem(f"this line was not seen in {precision}: {reason}", level=3))
-            return verdict
+            return
         try:
             probe.samples = _settle_axes(formula, tree, probe.samples)
             _compare(verdict, precision, tree, probe)
         except FormulaError as error:
             verdict.problems.append(marker.problem(error.message, error.start, error.end, hint=error.hint, level=3))
         if verdict.problems:
-            return verdict
+            return
     _guard(verdict, tree, probes["float64"].samples)
     if not verdict.problems:
         verdict.status = "slack" if marker.slack else "verified" if verdict.mutants else "prose"
-    return verdict
+        verdict.blind = blind_spots(formula, probes["float64"], verdict.compared)
 
 
 def difference(
@@ -117,7 +134,9 @@ def _settle_axes(formula: Formula, tree: Node, samples: list[Sample]) -> list[Sa
         telling.append(sample)
         if formula.left.axes is None:
             orders = [
-                order for order in permutations(sorted(formula.left.letters)) if _fits(order, value, sample.result)
+                order
+                for found in permutations(sorted(formula.left.letters))
+                if _fits(order := (*found, *TAIL[formula.left.shape]), value, sample.result)
             ]
             if len(orders) != 1:
                 shape = _shape(value.axes, value.values)
@@ -152,7 +171,7 @@ def _both(tree: Node, one: str, other: str) -> bool:
     for node in walk(tree):
         for index in getattr(node, "indices", ()):
             axes.setdefault(index.letter, set()).add((node.binding, index.axis))  # type: ignore[attr-defined]
-    limits = {(n.letter, n.below) for n in walk(tree) if isinstance(n, Reduce)}
+    limits = {(n.letter, n.below or n.above) for n in walk(tree) if isinstance(n, Reduce)}
     if {(one, other), (other, one)} & limits:
         return False
     return not axes.get(one, set()) & axes.get(other, set())
@@ -203,6 +222,7 @@ def _guard(verdict: Verdict, tree: Node, samples: list[Sample]) -> None:
     for message, span, hint in [
         *_one_sided(tree, samples),
         *_insensitive(verdict.formula, tree, samples),
+        *_wrong_texts(verdict.formula, samples),
         *_gradient_faults(verdict, tree, samples),
         *_survivors(verdict, tree, samples),
     ]:
@@ -224,6 +244,8 @@ def _one_sided(tree: Node, samples: list[Sample]) -> list[Fault]:
             wanted = BOTH_SIDES.get(node.function, set())
         elif isinstance(node, Indicator):
             wanted = {"true", "false"}
+        elif isinstance(node, Cases):
+            wanted = {f"line {number + 1}" for number in range(len(node.values))}
         elif isinstance(node, Member) or (isinstance(node, Reduce) and node.member):
             wanted = {"inside", "outside"}
         missing = sorted(wanted - branches.get(node, set()))
@@ -248,13 +270,28 @@ def _insensitive(formula: Formula, tree: Node, samples: list[Sample]) -> list[Fa
     return faults
 
 
+def _wrong_texts(formula: Formula, samples: list[Sample]) -> list[Fault]:
+    """A meaning that begins with a number, as in `10: largest value`, is the value that the code has."""
+    faults = []
+    for binding in formula.bindings:
+        said = NUMBER.match(binding.text)
+        found = {float(value) for sample in samples for value in sample.values[binding].ravel()}
+        if said and not all(np.isclose(value, float(said[1]), rtol=1e-9, atol=0.0) for value in found):
+            seen = next(value for value in found if value != float(said[1]))
+            span = next(use.span for use in formula.uses if use.binding is binding)
+            faults.append((f"the table says that `{binding.tex}` is {said[1]}, and it is {seen:g}", span, ""))
+    return faults
+
+
 def _gradient_faults(verdict: Verdict, tree: Node, samples: list[Sample]) -> list[Fault]:
-    """A loss must have the gradient that its formula says."""
+    """A line must have the gradient that its formula says."""
     formula = verdict.formula
     worst: tuple[float, str] = (0.0, "")
     compared = [sample for sample in samples if sample.gradients]
     for sample in compared:
-        worst = max(worst, gradient_difference(tree, formula.left, sample))
+        found = slopes(tree, formula.left, sample)
+        verdict.compared |= {slope.binding for slope in found if slope.telling}
+        worst = max([worst, *((slope.difference, slope.binding.tex) for slope in found)])
     if compared:
         verdict.gradient = worst[0]
     if worst[0] > DIFFERENT:

@@ -1,0 +1,99 @@
+"""Matrices and vectors in a formula: which parts of it are one, and their products, transposes and inverses."""
+
+import numpy as np
+
+from mathdoc.named import COLUMN, ROW, Array, Named, combined
+from mathdoc.problem import FormulaError
+from mathdoc.tree import Call, Cases, Identity, Inverse, Node, Product, Reduce, Transposed, Use, children
+
+SCALARS = {"norm", "norm1", "norminf", "tr", "det"}
+TURNED = {"matrix": "matrix", "vector": "row", "row": "vector", "": ""}
+TAIL = {"": (), "vector": (ROW,), "row": (COLUMN,), "matrix": (ROW, COLUMN)}
+"""The axes of each shape."""
+
+
+def shape_of(node: Node) -> str:
+    """`matrix`, `vector` (a column), `row`, or nothing."""
+    if isinstance(node, Use):
+        return node.binding.shape
+    if isinstance(node, (Identity, Inverse)):
+        return "matrix"
+    if isinstance(node, Transposed):
+        return TURNED[shape_of(node.body)]
+    if isinstance(node, Product):
+        shape = ""
+        for factor in node.factors:
+            shape = _product(shape, shape_of(factor))
+        return shape
+    if isinstance(node, Call) and node.function in SCALARS:
+        return ""
+    parts = node.values if isinstance(node, Cases) else [node.body] if isinstance(node, Reduce) else children(node)
+    shapes = [shape_of(part) for part in parts]
+    return next((shape for shape in ("matrix", "vector", "row") if shape in shapes), "")
+
+
+def _product(left: str, right: str) -> str:
+    if not left or not right:
+        return left or right
+    return {("row", "vector"): "", ("matrix", "vector"): "vector", ("row", "matrix"): "row"}.get(
+        (left, right), "matrix"
+    )
+
+
+def times(left: Named, right: Named, span: tuple[int, int]) -> Named:
+    """A product: of matrices where both sides are one, else entry by entry."""
+    if COLUMN in left.axes and ROW in right.axes:
+        one, other = _renamed(left, {COLUMN: "|"}), _renamed(right, {ROW: "|"})
+        whole = combined(np.multiply, one, other)
+        return Named(whole.values.sum(whole.axes.index("|")), tuple(axis for axis in whole.axes if axis != "|"))
+    if (ROW in left.axes and ROW in right.axes) or (COLUMN in left.axes and COLUMN in right.axes):
+        raise FormulaError("these cannot be multiplied: transpose one, or write \\odot for each entry", *span)
+    return combined(np.multiply, left, right)
+
+
+def _renamed(value: Named, names: dict[str, str]) -> Named:
+    return Named(value.values, tuple(names.get(axis, axis) for axis in value.axes))
+
+
+def transposed(value: Named) -> Named:
+    """Rows and columns exchanged."""
+    return _renamed(value, {ROW: COLUMN, COLUMN: ROW})
+
+
+def inverted(value: Named, span: tuple[int, int]) -> Named:
+    """The inverse of each matrix."""
+    order = (*(axis for axis in value.axes if axis not in (ROW, COLUMN)), ROW, COLUMN)
+    try:
+        return Named(np.linalg.inv(value.over(order)), order)
+    except np.linalg.LinAlgError as error:
+        raise FormulaError(f"this has no inverse: {error}", *span) from error
+
+
+def identity(like: list[Named]) -> Named:
+    """The identity matrix of the size that the other terms have."""
+    size = next((part.sizes()[ROW] for part in like if ROW in part.axes and COLUMN in part.axes), 0)
+    if not size:
+        raise FormulaError("the size of `I` is not known here: it is added to no matrix")
+    return Named(np.eye(size), (ROW, COLUMN))
+
+
+def of_matrix(function: str, value: Named, span: tuple[int, int]) -> Named:
+    """Norms, trace, determinant and softmax of what is a vector or matrix."""
+    own = tuple(axis for axis in (ROW, COLUMN) if axis in value.axes)
+    rest = tuple(axis for axis in value.axes if axis not in own)
+    array = value.over((*rest, *own))
+    if not own or (function in ("tr", "det") and len(own) < 2):
+        raise FormulaError(f'{function} is of a {"matrix" if function in ("tr", "det") else "vector"}: say so in the '
+                           'table with shape = "vector" or shape = "matrix"', *span)  # fmt: skip
+    last = tuple(range(-len(own), 0))
+    if function == "softmax":
+        shifted = np.exp(array - array.max(axis=-1, keepdims=True))
+        return Named(shifted / shifted.sum(axis=-1, keepdims=True), (*rest, *own))
+    results: dict[str, Array] = {
+        "norm": np.sqrt((array**2).sum(axis=last)),
+        "norm1": np.abs(array).sum(axis=last),
+        "norminf": np.abs(array).max(axis=last),
+    }
+    if function in results:
+        return Named(results[function], rest)
+    return Named(np.trace(array, axis1=-2, axis2=-1) if function == "tr" else np.linalg.det(array), rest)
