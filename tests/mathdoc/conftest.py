@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from changed_copies import Change
+from changed_copies import Change, SmallChecked
 
 from mathdoc.check import Report, check
 from mathdoc.settings import find_settings
@@ -32,9 +32,6 @@ def checked_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence
         return check(find_settings(str(root / "minerva")))
 
     return checked
-
-
-SmallChecked = Callable[..., Report]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import SmallChecked
+from changed_copies import SmallChecked
 
 from mathdoc.__main__ import main
 

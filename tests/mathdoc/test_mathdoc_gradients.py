@@ -1,7 +1,7 @@
 """Right values with wrong gradients: every line with gradients is compared in them."""
 
 import pytest
-from conftest import SmallChecked
+from changed_copies import SmallChecked
 
 ROW = '\'x_t\' = { var = "x", axes = "t", text = "x" }\n\'y\' = { var = "y", text = "y" }\n'
 CALL = "f(draw(3).requires_grad_(), 2.5 + seed)"

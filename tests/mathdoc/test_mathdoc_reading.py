@@ -1,7 +1,7 @@
 """What is refused before anything runs: limits a formula lacks, symbols that a line does not read, stale ones."""
 
 import pytest
-from conftest import SmallChecked
+from changed_copies import SmallChecked
 
 ENTRIES = '\'x_t\' = { var = "x", axes = "t", text = "x" }\n\'y\' = { var = "y", text = "y" }\n'
 CALL = "f(draw(5), 2.5 + seed)"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import SmallChecked
+from changed_copies import SmallChecked
 
 ENTRIES = '\'x_t\' = { var = "x", axes = "t", text = "x" }\n\'y\' = { var = "y", text = "y" }\n'
 ABOVE = "def scaled(x: torch.Tensor) -> torch.Tensor:\n    return (x - x.mean()) / x.std()\n\n"

@@ -1,7 +1,7 @@
 """What cannot be read or run is a verdict on one formula, with its place; the check goes on with the others."""
 
 import pytest
-from conftest import SmallChecked
+from changed_copies import SmallChecked
 
 SCALAR = '\'x\' = { var = "x", text = "x" }\n'
 ROW = '\'x_t\' = { var = "x", axes = "t", text = "x" }\n\'y\' = { var = "y", text = "y" }\n'
