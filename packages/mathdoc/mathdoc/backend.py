@@ -25,6 +25,8 @@ def to_array(value: Any) -> Array:
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
+        if np.iscomplexobj(value):
+            raise NotAnArrayError("it has an imaginary part, which no formula here describes")
         return np.array(_without_gradient(value), dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise NotAnArrayError(f"{type(value).__name__} is no array of numbers: {error}") from error
