@@ -144,6 +144,38 @@ def test_a_symbol_lights_its_variable_and_the_other_way_round(site: str, wide: A
         assert "ratio" in tip.text
 
 
+def test_the_keyboard_reaches_the_symbols_of_a_formula(site: str, wide: Any) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    wide.get(site + SOURCE)
+    rendered = wide.find_element(By.CSS_SELECTOR, "#f-clipped-surrogate-l-t-1 .rendered")
+    rendered.send_keys(Keys.ARROW_RIGHT)
+    told = []
+    for _ in range(3):
+        tip = wide.find_element(By.CSS_SELECTOR, ".mathdoc-tip")
+        assert tip.is_displayed()
+        assert tip.get_attribute("role") == "status"
+        told.append(tip.text)
+        assert wide.find_elements(By.CSS_SELECTOR, "#f-clipped-surrogate-l-t-1 .katex-html .lit")
+        rendered.send_keys(Keys.ARROW_RIGHT)
+    assert len(set(told)) == 3
+    assert any("probability ratio" in text for text in told)
+    rendered.send_keys(Keys.ESCAPE)
+    assert not wide.find_element(By.CSS_SELECTOR, ".mathdoc-tip").is_displayed()
+    assert not wide.find_elements(By.CSS_SELECTOR, ".lit")
+
+
+def test_formulas_have_names_and_the_search_index_is_small(site_folder: Path) -> None:
+    headings = re.findall(r"<h3[^>]*>(.*?)</h3>", (site_folder / MATH / "index.html").read_text())
+    assert len(headings) == FORMULAS
+    assert not any("Line" in heading for heading in headings)
+    index = site_folder / "search.json"
+    assert index.stat().st_size < 1_000_000
+    titles = [item["title"] for item in json.loads(index.read_text())["items"]]
+    assert not [title for title in titles if title.startswith("Line ")]
+
+
 def test_a_permalink_scrolls_to_its_formula(site: str, wide: Any) -> None:
     wide.get(site)
     wide.get(site + SOURCE + "#f-approximate-kl-widehat-d-kl")

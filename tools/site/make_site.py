@@ -7,6 +7,7 @@ import argparse
 import functools
 import http.server
 import importlib.util
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 from hyperparameters import hyperparameter_page
 from results_page import PICTURES, results_page, write_pictures
+from search_index import thin_search_index
 
 from minerva.errors import ConfigError, MinervaError, TrainingError
 from minerva.trainers.registry import ALGORITHMS
@@ -79,11 +81,24 @@ def build(root: Path) -> None:
     shutil.copytree(root / "benchmarks" / "results", pages / "raw", ignore=raw)
     _write(pages / "results.md", results_page(root, "raw"))
     config = yaml.safe_load((root / "mkdocs.yml").read_text())
-    config["nav"] = [_listed(entry, pages) for entry in config["nav"]]
+    config["nav"] = [*(_listed(entry, pages) for entry in config["nav"]), *_repository(root)]
     config |= {"docs_dir": "docs", "site_dir": "site"}
     _write(root / "build" / "mkdocs.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     shutil.rmtree(root / "build" / "site", ignore_errors=True)
     _run(root, "zensical", "build", "--clean", "--config-file", "build/mkdocs.yml")
+    thin_search_index(root / "build" / "site" / "search.json")
+
+
+def _repository(root: Path) -> list[dict[str, str]]:
+    """Return the navigation's link to the repository: where the checkout was cloned from, if that is on the web.
+
+    A link, and not Zensical's own setting for it, which asks the host for counts of stars and forks.
+    """
+    done = subprocess.run(["git", "remote", "get-url", "origin"], cwd=root, capture_output=True, text=True)
+    found = re.fullmatch(
+        r"(?:https://(?:[^@/]*@)?|ssh://git@|git@)([\w.-]+)[:/]([\w./-]+?)(?:\.git)?/?", done.stdout.strip()
+    )
+    return [{"Repository": f"https://{found[1]}/{found[2]}"}] if found else []
 
 
 def serve(site: Path, port: int) -> None:

@@ -15,8 +15,8 @@ from mathdoc.named import Array, Named, arranged
 from mathdoc.notation import Binding, read_notation
 from mathdoc.problem import FormulaError, MathdocError, Problem
 from mathdoc.settings import Settings
+from mathdoc.spelled import spelled
 from mathdoc.tree import Number, Use, walk
-from mathdoc.understood import reading
 from mathdoc.verify import Verdict, verify
 
 
@@ -29,7 +29,7 @@ def explained(settings: Settings, path: Path, line: int) -> tuple[str, bool]:
         return "\n\n".join([_title(settings, marker), *_about(marker, problems)]), formula is not None
     probes = {precision: run(settings, [formula], precision)[0] for precision in PRECISIONS}
     verdict = verify(formula, probes)
-    blocks = [_title(settings, marker), f"read as\n    {formula.left.tex} = {reading(formula.tree, marker.tex)}"]
+    blocks = [_title(settings, marker), f"read as\n    {formula.left.tex} = {spelled(formula.tree, marker.tex)}"]
     sample = _worst(formula, probes["float64"].samples)
     blocks.append("symbols\n" + "\n".join(_symbols(formula, sample)))
     if sample is not None:

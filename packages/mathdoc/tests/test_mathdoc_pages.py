@@ -108,12 +108,13 @@ def test_the_reference_has_every_function_class_and_method(out: Path) -> None:
 def test_the_math_list_has_each_statement_with_its_formula_then_the_source(out: Path) -> None:
     text = (out / "math" / "body.md").read_text()
     assert text.startswith(
-        "# `body` Math-Annotated Source\n\n`falling/body.py`\n\n## Rendered Math Annotations\n\n### Line 12\n"
+        "# `body` Math-Annotated Source\n\n`falling/body.py`\n\n## Rendered Math Annotations\n\n### `fall`: time\n"
     )
     assert "```python\ntime = np.sqrt(\n    2 * height / gravity\n)\n```" in text
     assert "$$\nt = \\sqrt{\\frac{2 h}{g}}\n$$" in text
     trailing = next(number for number, line in enumerate(MODULE.splitlines(), 1) if "area = np.pi" in line)
-    assert f"### Line {trailing}\n\n```python\narea = np.pi * self.radius**2\n```" in text
+    assert f'### `area`: area\n\n<a id="f-ball-area-a"></a>Line {trailing}\n\n' in text
+    assert f"Line {trailing}\n\n```python\narea = np.pi * self.radius**2\n```" in text
     source = text.split("## Full Source")[1]
     assert "    # LaTeX: t = \\sqrt{\\frac{2 h}{g}}\n" in source
     assert "# LaTeX: A = \\pi r^2" in source

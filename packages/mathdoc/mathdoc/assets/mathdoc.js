@@ -67,9 +67,38 @@
 
   document.addEventListener("scroll", function () { if (current) show(current); }, { passive: true, capture: true });
 
+  // arrow keys go through the symbols of the formula that has the focus; the tip is a live region, so it is read out
+  function step(rendered, forward) {
+    var symbols = Array.from(rendered.querySelectorAll(".katex-html [data-sym]"));
+    if (!symbols.length) return;
+    var at = symbols.indexOf(current) + (forward ? 1 : -1);
+    if (at < 0) at = forward ? 0 : symbols.length - 1;
+    var symbol = symbols[at % symbols.length];
+    pinned = symbol.dataset.sym;
+    light(pinned);
+    symbol.scrollIntoView({ block: "nearest", inline: "nearest" });
+    show(symbol);
+  }
+
+  function leave() {
+    pinned = null;
+    light(null);
+    hide();
+  }
+
+  document.addEventListener("focusout", function (event) {
+    if (event.target.closest(".formula .rendered")) leave();
+  });
+
   document.addEventListener("keydown", function (event) {
     var figure = event.target.closest && event.target.closest(".formula");
     if (!figure || event.ctrlKey || event.metaKey || event.altKey) return;
+    var rendered = event.target.closest(".rendered");
+    if (rendered && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+      event.preventDefault();
+      step(rendered, event.key === "ArrowRight");
+    }
+    if (event.key === "Escape") leave();
     var button = figure.querySelector(".copy");
     if (event.key === "c") copied(button, button.dataset.tex);
     if (event.key === "l") copied(button, location.href.split("#")[0] + "#" + figure.id);

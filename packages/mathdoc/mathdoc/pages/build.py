@@ -6,6 +6,7 @@ from pathlib import Path
 from mathdoc.check import Report, write_records
 from mathdoc.katex import FOLDER as KATEX
 from mathdoc.pages.api import api_page, summary
+from mathdoc.pages.figure import formula_name
 from mathdoc.pages.glossary import glossary_page
 from mathdoc.pages.markdown import copy_pages
 from mathdoc.pages.source import annotated_page, math_page
@@ -81,7 +82,8 @@ def _explained(mutants: int) -> str:
         " computed: to 1e-9 where the code ran in float64, to 2e-5 in float32. Losses were compared in their gradients"
         " too. A pass means something: the lines ran with sizes that differ pairwise, took both sides of every"
         f" minimum, maximum, clip and set, and each of {mutants} mutants (a sign, a term, an index, a mask dropped) was"
-        " rejected."
+        " rejected. With the keyboard, Tab reaches a formula and the arrow keys its symbols; c copies its LaTeX, l its"
+        " link."
     )
 
 
@@ -93,7 +95,7 @@ def _told(report: Report) -> list[str]:
     rows = ["## Slack and prose", "| formula | status | reason |", "|---|---|---|"]
     for verdict in special:
         marker = verdict.formula.marker
-        link = f"[`{marker.module}`, line {marker.statement.lineno}]({marker.module}.md#{verdict.formula.anchor})"
+        link = f"[{formula_name(verdict)}]({marker.module}.md#{verdict.formula.anchor})"
         rows.append(f"| {link} | {verdict.status} | {marker.reason or 'it has no part that could be wrong'} |")
     return [rows[0], "\n".join(rows[1:])]
 

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from mathdoc.guess import words
 from mathdoc.katex import render, render_linked
 from mathdoc.notation import Binding
 from mathdoc.pages.text import escape
@@ -30,6 +31,14 @@ def figure(verdict: Verdict, place: str) -> str:
         f'<div class="rendered" tabindex="0">{linked(verdict)}</div>'
         f'<figcaption><div class="tools">{tools}</div>{_symbols(verdict)}</figcaption></figure>'
     )
+
+
+def formula_name(verdict: Verdict) -> str:
+    """What a formula is called in headings: the function, and what the left-hand side is."""
+    formula = verdict.formula
+    left = formula.left.text or words(formula.left.var if formula.left.var != "return" else "result")
+    function = formula.marker.scope.rpartition(".")[2] or formula.marker.module
+    return f"`{function}`: {left}"
 
 
 def linked(verdict: Verdict) -> str:

@@ -5,7 +5,7 @@ import re
 
 from mathdoc.check import Report
 from mathdoc.extract import MARKER, Source
-from mathdoc.pages.figure import figure, symbol_names
+from mathdoc.pages.figure import figure, formula_name, symbol_names
 from mathdoc.pages.highlight import Mark, highlighted, marks_in
 from mathdoc.pages.text import fence
 from mathdoc.problem import MathdocError
@@ -20,13 +20,14 @@ def math_page(source: Source, path: str, report: Report, rendered: bool, places:
     verdicts = report.of(source.module)
     for verdict in verdicts:
         marker = verdict.formula.marker
-        blocks.append(f"### Line {marker.statement.lineno}")
+        blocks.append(f"### {formula_name(verdict)}")
         if rendered:
             place = places.format(path=path, line=marker.statement.lineno)
             blocks += [statement_html(source, verdict), figure(verdict, place)]
         else:
             code = fence(statement_text(source, marker.statement))
-            blocks += [code, f'<a id="{verdict.formula.anchor}"></a>', f"$$\n{marker.tex}\n$$"]
+            anchor = f'<a id="{verdict.formula.anchor}"></a>Line {marker.statement.lineno}'
+            blocks += [anchor, code, f"$$\n{marker.tex}\n$$"]
     if not verdicts:
         blocks.append(NONE)
     return [*blocks, "## Full Source", fence(source.text)]

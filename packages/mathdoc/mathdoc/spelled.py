@@ -19,12 +19,12 @@ from mathdoc.tree import (
 )
 
 
-def reading(node: Node, tex: str) -> str:
+def spelled(node: Node, tex: str) -> str:
     """The node in words and signs; `tex` is the formula that it is a part of."""
-    return _Reading(tex).of(node)
+    return _Spelled(tex).of(node)
 
 
-class _Reading:
+class _Spelled:
     def __init__(self, tex: str) -> None:
         self.tex = tex
 

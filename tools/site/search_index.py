@@ -1,0 +1,62 @@
+"""The search index without what would be found twice: a site of some hundred pages of code has megabytes of it.
+
+Listings of whole files, private functions and headings without text leave it, as do modules without formulas
+from the lists of formulas. So that every name is still found, the
+annotated source of a module is found by the names that occur nowhere else in the index of that module.
+"""
+
+import builtins
+import json
+import keyword
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+LONGEST = {"reference": 250, "math": 700, "hyperparameters": 700}
+"""Characters of an entry of a generated page: a signature and what it begins with. Hand-written pages stay whole."""
+
+NAME = re.compile(r"[A-Za-z_]\w{2,}")
+CAPTION = re.compile(r"(verified|prose|refused)( with slack)? # line .*?meaning", re.DOTALL)
+MARKUP = re.compile(r"</?(?:pre|code|p)>")
+EVERYWHERE = {*keyword.kwlist, *dir(builtins), "verified"}
+NOT_CODE = re.compile(r'"""[\s\S]*?"""|#.*')
+
+
+def thin_search_index(path: Path) -> None:
+    """Rewrite a search index that Zensical made."""
+    index = json.loads(path.read_text())
+    formulas = {
+        _module(entry) for entry in index["items"] if entry["location"].startswith("math/") and entry["level"] == 3
+    }
+    kept = [_short(entry) for entry in index["items"] if not _repeated(entry, formulas)]
+    known: dict[str, set[str]] = defaultdict(set)
+    for entry in kept:
+        known[_module(entry)] |= set(NAME.findall(entry["title"] + " " + entry["text"]))
+    for entry in index["items"]:
+        if entry["location"].endswith("#annotated-source"):
+            code = MARKUP.sub(" ", NOT_CODE.sub("", entry["text"]))
+            names = sorted(set(NAME.findall(code)) - known[_module(entry)] - EVERYWHERE)
+            kept.append({**entry, "title": _module(entry), "text": " ".join(names)})
+    path.write_text(json.dumps({**index, "items": kept}, ensure_ascii=False, separators=(",", ":")))
+
+
+def _module(entry: dict[str, Any]) -> str:
+    return str(entry["location"]).split("/")[1] if "/" in entry["location"] else ""
+
+
+def _repeated(entry: dict[str, Any], formulas: set[str]) -> bool:
+    kind = entry["location"].partition("/")[0]
+    if kind == "source" or entry["title"] == "Full Source":
+        return True
+    if kind == "math" and _module(entry) not in {*formulas, ""}:
+        return True
+    generated = kind in ("math", "reference") and entry["level"] > 1
+    return generated and (not entry["text"] or entry["title"].startswith("_"))
+
+
+def _short(entry: dict[str, Any]) -> dict[str, Any]:
+    kind = entry["location"].partition("/")[0]
+    text = CAPTION.sub(" ", entry["text"]).replace("\u200b", "")
+    text = " ".join((MARKUP.sub(" ", text) if kind in LONGEST else text).split())
+    return {**entry, "text": text[: LONGEST.get(kind)]}
