@@ -229,8 +229,9 @@ def _mpo(draw: Draw) -> None:
     mpo.mean_over_states(draw.rand(draw.batch, draw.act))
     floor, above = torch.full((draw.act,), mpo.MULTIPLIER_FLOOR), 1 + draw.rand(draw.act)
     bound, mixed = draw.number(0.05, 0.2), torch.where(torch.arange(draw.act) % 2 > 0, floor, above)
-    for kls, multipliers in ((1, mixed), (bound, floor), (1 / bound, floor)):  # below the bound, and above it
-        mpo.dual_residual(kls * draw.rand(draw.act), bound, multipliers)
+    for size in (0, 2):  # below the bound and above it
+        mpo.dual_residual(bound * (size + draw.rand(draw.act)), bound, floor)
+    mpo.dual_residual(draw.rand(draw.act), bound, mixed)
     mpo.dual_residual(bound * draw.rand(draw.act), bound, above)
 
 

@@ -224,7 +224,7 @@ RIGHT = [
     (
         "formulas.returns",
         r"\sqrt{\frac{1}{n - c} \sum_t (A_t - \bar{A})^2}",
-        r"\sqrt{\frac{1}{n - c} (\sum_t A_t^2 - n \bar{A}^2)}",
+        r"\sqrt{\frac{\sum_t (\bar{A} - A_t)^2}{n - c}}",
     ),
     (
         "formulas.gaussian",
@@ -232,7 +232,7 @@ RIGHT = [
         r"-\frac{1}{2} \sum_j (z_j^2 + 2 \log\sigma_j + \log(2 \pi))",
     ),
     ("formulas.gaussian", r"\frac{1}{2} (\exp(-2 \ell_j) - 1 + 2 \ell_j)", r"\frac{\exp(-2 \ell_j) - 1}{2} + \ell_j"),
-    ("formulas.statistics", r"\mu_j + \frac{n}{c'} \Delta_j", r"\frac{c \mu_j + n \bar{x}_j}{c'}"),
+    ("formulas.statistics", r"\mu_j + \frac{n}{c'} \Delta_j", r"\frac{c' \mu_j + n \Delta_j}{c'}"),
     (
         "trainers.mpo.losses",
         r"\psi_{b,i} = \frac{\exp(Q_{b,i} / \eta)}{\sum_k \exp(Q_{b,k} / \eta)}",

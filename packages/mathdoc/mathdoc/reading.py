@@ -79,6 +79,8 @@ def _calls(value: ast.AST, helpers: Functions) -> Iterator[tuple[ast.AST, str]]:
             continue
         name = ast.unparse(node.func).rpartition(".")[2].rstrip("_")
         yield node, ("minimum" if name in ("max", "min") and _of_two(node) else name)
+        if name in ("clamp", "clip") and _two_ended(node):
+            yield node, name  # as a minimum of a maximum, it limits twice
         if isinstance(node.func, ast.Name) and node.func.id in helpers:
             without = {key: helper for key, helper in helpers.items() if key != node.func.id}
             yield from ((node, inner) for _, inner in _calls(helpers[node.func.id], without))
@@ -91,6 +93,13 @@ def _of_two(call: ast.Call) -> bool:
     given = len(call.args) + (0 if owner is None or module else 1)
     axis = bool(call.args) and isinstance(_positive(call.args[-1]), ast.Constant)
     return given >= 2 and (owner is None or not axis)
+
+
+def _two_ended(call: ast.Call) -> bool:
+    """Whether a clamp has a lower and an upper end."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    module = owner is None or (isinstance(owner, ast.Name) and owner.id in MODULES)
+    return len(call.args) + len(call.keywords) - module >= 2
 
 
 def _positive(node: ast.expr) -> ast.expr:
