@@ -145,12 +145,11 @@ def test_a_run_that_cannot_start_is_said_once(
         (FakeWandb(fails="exits"), 1),
         (FakeWandb(fails="log"), 1),
         (FakeWandb(fails="finish"), 1),
-        (None, 1),
     ],
-    ids=["works", "cannot start", "exits", "breaks later", "breaks at the end", "absent"],
+    ids=["works", "cannot start", "exits", "breaks later", "breaks at the end"],
 )
 def test_training_goes_on_whatever_it_does(
-    module: FakeWandb | None,
+    module: FakeWandb,
     complaints: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -161,7 +160,7 @@ def test_training_goes_on_whatever_it_does(
     assert result.finished
     assert training_steps(tmp_path) == [BATCH, 2 * BATCH]
     assert len(caplog.records) == complaints
-    if module is not None and not complaints:
+    if not complaints:
         (run,) = module.started
         assert run.logged == rows_of(tmp_path)
         assert run.options["project"] == "project"

@@ -91,8 +91,8 @@ def test_a_wrong_id_is_refused_with_the_nearest_name(written: str, meant: str) -
         make_engine(written, 1)
 
 
-def test_an_id_like_no_other_is_refused_with_all_names() -> None:
-    with pytest.raises(EnvError, match=r"Known: .*Pendulum-v1.*dm_control/cheetah/run"):
+def test_an_id_like_no_other_is_refused_with_some_names_and_their_number() -> None:
+    with pytest.raises(EnvError, match=rf"Known: Acrobot-v1, .*\({len(known_ids())} in all\)"):
         make_engine("qqqqqqqq", 1)
 
 
@@ -143,7 +143,7 @@ def test_an_id_with_a_module_imports_it(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("env_id", "reason"),
     [
-        ("no_such_module:Thing-v0", "No module named 'no_such_module'"),
+        ("no_such_module:Thing-v0", "of the module 'no_such_module', and none of that name can be imported"),
         ("probe_envs:Pendulm-v1", "Did you mean Pendulum-v1"),
     ],
 )
