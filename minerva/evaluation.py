@@ -77,6 +77,12 @@ def info_means(prefix: str, infos: Sequence[Mapping[str, float]], keys: Iterable
     return {f"{prefix}/{key}": float(np.mean(found)) for key, found in values.items() if found}
 
 
+def mean_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the mean return and length of training episodes."""
+    returns, lengths = zip(*((one.episode_return, one.length) for one in episodes), strict=True)
+    return {"train/episode_return": float(np.mean(returns)), "train/episode_length": float(np.mean(lengths))}
+
+
 class Evaluator:
     """Runs the same episodes at each call, in environments that are made once.
 

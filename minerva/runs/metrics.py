@@ -13,9 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
-from minerva.envs.engine import Episode
 from minerva.errors import TrainingError
 from minerva.metrics import Metric
 from minerva.runs import files
@@ -120,12 +117,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             if isinstance(row, dict):
                 rows.append(row)
     return rows
-
-
-def mean_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Return the mean return and length of training episodes."""
-    returns, lengths = zip(*((one.episode_return, one.length) for one in episodes), strict=True)
-    return {"train/episode_return": float(np.mean(returns)), "train/episode_length": float(np.mean(lengths))}
 
 
 def evaluation_means(path: Path) -> list[float]:

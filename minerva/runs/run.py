@@ -15,13 +15,13 @@ from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.compute.tree import Tree
 from minerva.envs.engine import Episode
 from minerva.errors import CheckpointError, RunError, TrainingError, pip_install, printable
-from minerva.evaluation import EvaluationInterruptedError, info_means, longest_episode
+from minerva.evaluation import EvaluationInterruptedError, info_means, longest_episode, mean_metrics
 from minerva.runs import files
 from minerva.runs.callbacks import tell
 from minerva.runs.checkpoint import Checkpoint, check_structure
 from minerva.runs.extension import changed_hyperparameters, check_extension, check_same_run, recorded
 from minerva.runs.folder import RunFolder, differences, provenance
-from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, mean_metrics, refuse_non_finite
+from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, refuse_non_finite
 from minerva.runs.origin import INIT_FROM, known_origin
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result, RunSettings
@@ -43,6 +43,11 @@ REPORTS_SHOWN = 20
 
 class Run:
     """A training run in a folder that is new or holds an unfinished run of the same config, which is resumed."""
+
+    _evaluation: Mapping[str, float] = {}
+    """Metrics of the last evaluation."""
+    _own: Mapping[str, float] = {}
+    """Last values of what the user's code logs, for the terminal."""
 
     def __init__(
         self,
@@ -72,8 +77,6 @@ class Run:
         self._evaluated: int | None = None
         self._pending = False  # an evaluation is due and not finished yet
         self._logs, self._evaluations = Lengths(), list[float]()
-        self._evaluation: dict[str, float] = {}  # metrics of the last one
-        self._own: dict[str, float] = {}  # last values of what the user logs, for the terminal
         self._reports: deque[Mapping[str, float]] = deque(maxlen=REPORTS_SHOWN)
         self._stopped = self._told_start = False
         self._saved: int | None = None
@@ -305,7 +308,7 @@ class Run:
             means = info_means("train", [episode.info for episode in episodes], self.settings.info_keys)
             row |= {**mean_metrics(episodes), **means}
             self.returns["train"] = row["train/episode_return"]
-            self._own |= means
+            self._own = {**self._own, **means}
         self._writer.write(step, row)
         self._reports.append(row)
         for episode in episodes:
@@ -337,7 +340,7 @@ class Run:
         logged = self.trainer.take_logged()
         if logged:
             self._writer.write(self.step, logged)
-            self._own |= logged
+            self._own = {**self._own, **logged}
 
     # --- evaluation and checkpoints -------------------------------------------------------------------------
 
@@ -355,7 +358,7 @@ class Run:
             set_global_generators(generators)
         self._evaluated, self._pending = self.step, False
         self._evaluation = evaluation.metrics(self.settings.info_keys)
-        self._own |= info_means("eval", evaluation.infos, self.settings.info_keys)
+        self._own = {**self._own, **info_means("eval", evaluation.infos, self.settings.info_keys)}
         self._writer.write(self.step, self._evaluation)
         self._writer.write_evaluation(self.step, evaluation.returns, evaluation.lengths)
         self._evaluations.append(evaluation.mean)
