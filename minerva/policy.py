@@ -1,5 +1,6 @@
 """Load and use a trained policy. It needs only the checkpoint: no simulator, no environment."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ class Policy:
 
     def __repr__(self) -> str:
         made = f"{self.about['algo']} on {self.about['env']}, seed {self.about['seed']}, step {self.about['step']:,}"
-        return f"Policy({made}, evaluated return {self.about['return']:,.1f})"
+        score = self.about["return"]
+        return f"Policy({made}, {'not evaluated yet' if score is None else f'evaluated return {score:,.1f}'})"
 
     def act(self, observation: Array, deterministic: bool = True) -> Array:
         """Return the action for one observation [O], or the actions for a batch [B, O], within the bounds."""
@@ -75,6 +77,9 @@ def _check_facts(about: dict[str, Any]) -> None:
     for name in ("seed", "step", "total_steps"):
         if type(about[name]) is not int or about[name] < 0:
             raise ValueError(f"{name} is not a whole number from 0 up")
+    score = about["return"]
+    if score is not None and not (type(score) in (int, float) and math.isfinite(score)):
+        raise ValueError("return is not a finite number")
     if not isinstance(about["versions"], dict):
         raise ValueError("versions is not a table")
 
