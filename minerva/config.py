@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from minerva.errors import ConfigError
@@ -81,6 +82,8 @@ OptimizerType = Literal["adam", "sgd"]
 
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LARGEST_NUMBER = 1e300
+LARGEST_TEXT = 1_000_000
+"""Characters of a grid or a preset file; a real one has a few thousand."""
 MOST_SEEDS = 10_000
 MOST_NAMES = 50
 """Names that a message lists; of more it gives examples."""
@@ -215,6 +218,17 @@ class OptimizerConfig(Config):
     """"adam" (eps 1e-5) or "sgd"."""
     sgd_momentum: Annotated[float, FRACTION] = 0.9
     """Momentum of "sgd"."""
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file that somebody wrote by hand. Raise OSError or ValueError if it cannot be one."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is no regular file")  # opening a pipe would wait forever
+    with open(path) as file:
+        text = file.read(LARGEST_TEXT + 1)
+    if len(text) > LARGEST_TEXT:
+        raise ValueError(f"it is longer than {LARGEST_TEXT} characters")
+    return text
 
 
 def check_plain(value: Any) -> None:

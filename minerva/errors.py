@@ -57,19 +57,26 @@ class MinervaError(Exception):
         return printable(super().__str__())
 
 
-class ConfigError(MinervaError, ValueError):
+class SentenceError(MinervaError):
+    """An error that is told in one line, whatever a value from a file holds that it quotes."""
+
+    def __str__(self) -> str:
+        return super().__str__().replace("\n", "\\n")
+
+
+class ConfigError(SentenceError, ValueError):
     """An invalid hyperparameter or option."""
 
 
-class EnvError(MinervaError, ValueError):
+class EnvError(SentenceError, ValueError):
     """An environment that does not exist or cannot be trained on."""
 
 
-class CheckpointError(MinervaError, ValueError):
+class CheckpointError(SentenceError, ValueError):
     """A checkpoint that is damaged, not Minerva's, or made for another config or environment."""
 
 
-class RunError(MinervaError, RuntimeError):
+class RunError(SentenceError, RuntimeError):
     """A run folder that cannot be written to or resumed."""
 
 
@@ -89,4 +96,6 @@ class TerminatedError(SystemExit):
 
 
 class EnvStepError(EnvError, TrainingError):
-    """An environment that raised, or violated its spec, while it was stepped."""
+    """An environment that raised, or violated its spec, while it was stepped; the lines may be its own traceback."""
+
+    __str__ = MinervaError.__str__

@@ -1,5 +1,6 @@
 """Load and use a trained policy. It needs only the checkpoint: no simulator, no environment."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,9 @@ def _check_facts(about: dict[str, Any]) -> None:
     for name in ("seed", "step", "total_steps"):
         if type(about[name]) is not int or about[name] < 0:
             raise ValueError(f"{name} is not a whole number from 0 up")
-    if about["return"] is not None and type(about["return"]) not in (int, float):
-        raise ValueError("return is not a number")
+    score = about["return"]
+    if score is not None and not (type(score) in (int, float) and math.isfinite(score)):
+        raise ValueError("return is not a finite number")
     Origin.read(about)
     if not isinstance(about["versions"], dict):
         raise ValueError("versions is not a table")

@@ -221,6 +221,11 @@ def test_it_says_what_it_is(policy: Policy) -> None:
     )
 
 
+def test_a_run_that_was_killed_before_its_first_evaluation_says_so(finished_run: FinishedRun, tmp_path: Path) -> None:
+    best = finished_run.folder / "checkpoints" / "ppo_best.pt"
+    assert "not evaluated yet" in repr(load_policy(changed_checkpoint(best, tmp_path / "a.pt", {"return": None})))
+
+
 def test_a_checkpoint_whose_networks_contradict_its_config_is_refused(
     finished_run: FinishedRun, tmp_path: Path
 ) -> None:
@@ -291,7 +296,7 @@ def test_sizes_that_the_tensors_contradict_are_refused_before_memory_is_taken(
 def test_bounds_that_no_action_has_are_refused(low: Any, high: Any, finished_run: FinishedRun, tmp_path: Path) -> None:
     action = {"kind": "continuous", "low": low, "high": high, "counts": []}
     best = finished_run.folder / "checkpoints" / "ppo_best.safetensors"
-    with pytest.raises(CheckpointError, match=r"a\.pt does not fit its own config"):
+    with pytest.raises(CheckpointError, match=r"a\.pt.* (does not fit its own config|is not as Minerva writes it)"):
         load_policy(changed_checkpoint(best, tmp_path / "a.pt", {"action": action}))
 
 
@@ -306,6 +311,8 @@ def test_bounds_that_no_action_has_are_refused(low: Any, high: Any, finished_run
         {"total_steps": "1"},
         {"engine": None},
         {"versions": []},
+        {"return": [1.0]},
+        {"return": math.inf},
         {"env": "\x1b[2J"},
         {"step": 1.5},
         {"algo": ["ppo"]},

@@ -23,6 +23,8 @@ class Benchmark:
     """Comma-separated algorithms, such as mpo,ppo. With a grid file: its entries, by name or algorithm."""
     envs: str = ""
     """Comma-separated environment ids, such as HalfCheetah-v5,dm_control/walker/run."""
+    trust_env: bool = False
+    """Allow ids of the form your_module:YourEnv-v0 in the grid's file to import their modules."""
     seeds: str | None = None
     """Number of seeds, counted from 0 (10), or the seeds themselves: 0:5, or 3,7. None: the grid's, or 5."""
     total_steps: int | None = None

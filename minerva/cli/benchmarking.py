@@ -62,7 +62,7 @@ def _grid(command: Benchmark) -> Grid:
         if not algos or not envs:
             raise ConfigError("No grid is given: give a grid's TOML file, or --algos and --envs.")
         return make_grid({name: {} for name in algos}, envs=envs, **changed)
-    return read_grid(command.grid, **changed).chosen(algos, envs)
+    return read_grid(command.grid, command.trust_env, **changed).chosen(algos, envs)
 
 
 def _executor(command: Benchmark, files: Files) -> Executor:

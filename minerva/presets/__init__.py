@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minerva.config import Config, check_plain, nearest
+from minerva.config import Config, check_plain, nearest, read_text
 from minerva.errors import ConfigError
 
 
@@ -62,7 +62,7 @@ def preset_for(algo: str, env: str, name: str) -> Preset:
 def _from_file(file: Path, algo: str, env: str) -> Preset:
     """Return the environment's preset in a user's file, such as `minerva tune` writes."""
     try:
-        table = tomllib.loads(file.read_text())
+        table = tomllib.loads(read_text(file))
         check_plain(table)
         made_for, known = table["algo"], _names(table)
         found = _preset(env, table) if env in known else None

@@ -26,6 +26,8 @@ NOT_COMPARED = (*PROVENANCE, "device", "derived", "history", f"{INIT_FROM}.check
 ONE_VALUE = ("env_kwargs",)
 """Keys whose mapping is compared as one value: an argument that is None is not an argument that is absent."""
 
+CONVERSION_ERRORS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What PyYAML raises for a value that is not of the type its tag names, such as `!!timestamp never`."""
 LARGEST_CONFIG = 1_000_000
 """Characters; a real config has a few thousand."""
 
@@ -147,8 +149,8 @@ def read_config(path: Path) -> dict[str, Any]:
             raise yaml.YAMLError(f"it is longer than {LARGEST_CONFIG} characters")
         config = yaml.load(text, _PlainLoader)
         check_plain(config)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, yaml.YAMLError, *CONVERSION_ERRORS) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RunError(f"{path} cannot be read as YAML ({reason}): give a config.yaml that Minerva wrote.") from None
     if not isinstance(config, dict):
         raise RunError(f"{path} is not the config of a run: give a config.yaml that Minerva wrote.")

@@ -123,7 +123,7 @@ def evaluation_means(path: Path) -> list[float]:
     """Return the mean return of each evaluation in an evaluations.jsonl."""
     means = []
     for row in read_rows(path):
-        with contextlib.suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
+        with contextlib.suppress(KeyError, TypeError, ValueError, ArithmeticError):
             means.append(math.fsum(row["returns"]) / len(row["returns"]))
     return means
 

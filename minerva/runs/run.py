@@ -66,9 +66,7 @@ class Run:
         In a population, `signals` are the population's and this is run `number` of `together`; None: a single run.
         `processes` is the number of data-parallel ranks, `actors` that of remote workers.
         """
-        self.trainer = trainer
-        self.total_steps = total_steps
-        self.settings = settings
+        self.trainer, self.total_steps, self.settings = trainer, total_steps, settings
         self.folder = RunFolder(out_dir, trainer.algo)
         self.store = CheckpointStore(self.folder)
         self.eval_every = settings.eval_every or max(math.ceil(total_steps / EVALUATIONS), 1)

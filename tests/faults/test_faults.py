@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_tests import missing
 
 HARNESS = Path(__file__).parents[2] / "tools" / "faults" / "run_faults.py"
 CASES = {"kills": 6, "populations": 3, "snapshots": 1, "damage": 26, "hostile": 15, "disks": 36, "workers": 3}
@@ -42,6 +43,10 @@ def test_every_promise_is_kept(promises: tuple[str, ...], tmp_path: Path) -> Non
 def test_a_run_that_is_killed_in_every_phase_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     """One algorithm on one engine, another one each day: a case takes half a minute."""
     assert tried(tmp_path / "notes.jsonl", "phases", "--first", DAY, "--count", 1) == [("phases", DAY, "")]
+
+
+def test_what_the_page_says_is_covered_by_a_test_is() -> None:
+    assert missing() == []
 
 
 def test_every_promise_but_the_one_that_takes_minutes_is_tried() -> None:

@@ -34,6 +34,7 @@ from fault_phases import phases, table  # noqa: E402
 from fault_runs import Case  # noqa: E402
 from fault_snapshots import snapshots  # noqa: E402
 from fault_stalls import stalls  # noqa: E402
+from fault_tests import chapters  # noqa: E402
 
 from minerva.runs.folder import provenance  # noqa: E402
 
@@ -172,9 +173,17 @@ def page(notes: dict[str, dict[int, Note]]) -> str:
             "## Kills by phase",
             "",
             "Each run was killed once in every phase, at its start first and then in an order by lot, after a number",
-            "of function calls by lot. A phase that was shorter was killed as it ended.",
+            "of function calls by lot. A phase that was shorter was killed as it ended. "
+            f"{len(notes['phases'])} of {PROMISES['phases'].long} cases have been run.",
             "",
             *table([*notes["phases"].values()]),
+            "",
+            "## What `make test` covers",
+            "",
+            "These faults have a test each. Readers of files are also given mutations of what",
+            "Minerva writes, for ten seconds each; `MINERVA_FUZZ_SECONDS=600 pytest tests/fuzz` tries longer.",
+            "",
+            *chapters(),
             "",
         ]
     )

@@ -3,9 +3,12 @@
 import functools
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from minerva.config import AT_LEAST_ONE, check_plain, checked
+from minerva.errors import ConfigError
 
 SAME_BUDGET = 0.05
 """Relative difference at which two budgets count as the same: a run ends with its last complete rollout."""
@@ -39,17 +42,30 @@ class Figure(NamedTuple):
 @functools.cache
 def figures() -> tuple[Figure, ...]:
     """Return all published figures in peers.toml."""
-    table = tomllib.loads(files("minerva.lab.analysis").joinpath("peers.toml").read_text())
-    sources = {source["id"]: source for source in table["source"]}
-    found = []
-    for block in table["figures"]:
-        source = sources[block["source"]]
-        seeds = block.get("seeds", source.get("seeds"))
-        for task, (mean, *std) in block["values"].items():
-            values = (float(mean), float(std[0]) if std else None, seeds)
-            named = (source["protocol"], source["name"], source["reference"])
-            found.append(Figure(task, block["algorithm"], block["budget"], *values, *named))
-    return tuple(found)
+    return parse_figures(files("minerva.lab.analysis").joinpath("peers.toml").read_text())
+
+
+def parse_figures(text: str) -> tuple[Figure, ...]:
+    """Return the published figures in a text like peers.toml. Raise ConfigError if it is none."""
+    try:
+        table = tomllib.loads(text)
+        check_plain(table)
+        sources = {source["id"]: source for source in table["source"]}
+        return tuple(figure for block in table["figures"] for figure in _block(block, sources[block["source"]]))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ConfigError(f"The published figures cannot be read ({reason}): write them as peers.toml does.") from None
+
+
+def _block(block: Mapping[str, Any], source: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yield the figures of one algorithm at one budget."""
+    about = {name: checked(name, source[name], str) for name in ("protocol", "reference")}
+    seeds = checked("seeds", block.get("seeds", source.get("seeds")), Annotated[int | None, AT_LEAST_ONE])
+    budget = checked("budget", block["budget"], Annotated[int, AT_LEAST_ONE])
+    for task, (mean, *std) in block["values"].items():
+        values = checked(task, mean, float), checked(task, std[0], float) if std else None
+        name = checked("name", source["name"], str)
+        yield Figure(task, checked("algorithm", block["algorithm"], str), budget, *values, seeds, source=name, **about)
 
 
 def published(env: str, budget: int) -> list[Figure]:

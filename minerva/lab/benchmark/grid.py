@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from minerva.api import tuned
-from minerva.config import AT_LEAST_ONE, check_plain, checked, nearest, parse_seeds
+from minerva.config import AT_LEAST_ONE, check_plain, checked, nearest, parse_seeds, read_text
 from minerva.envs.ids import check_id
+from minerva.envs.saved import refuse_unknown_code
 from minerva.errors import ConfigError, MinervaError
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -125,10 +126,13 @@ def make_grid(entries: Mapping[str, Mapping[str, Any]], **values: Any) -> Grid:
     return grid
 
 
-def read_grid(path: Path, **changed: Any) -> Grid:
-    """Read the grid in a TOML file, with `changed` values replaced. Its `results` is relative to the file's folder."""
+def read_grid(path: Path, trust_env: bool = False, **changed: Any) -> Grid:
+    """Read the grid in a TOML file, with `changed` values replaced. Its `results` is relative to the file's folder.
+
+    Unless `trust_env`, an id whose module is not imported yet is refused: importing it would run its code.
+    """
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(read_text(path))
         check_plain(values)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
@@ -140,6 +144,8 @@ def read_grid(path: Path, **changed: Any) -> Grid:
     if "results" in values:
         values["results"] = path.parent / checked("results", values["results"], str)
     try:
+        for env in [] if trust_env else _names("envs", values.get("envs", [])):
+            refuse_unknown_code(env)
         return make_grid(entries, **{**values, **changed})
     except MinervaError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -153,9 +159,10 @@ def _entry(name: str, values: Any) -> Entry:
         raise ConfigError(
             f"{name!r} cannot name an entry: use letters, digits, dots and dashes; it becomes a folder name."
         )
-    algo, preset = values.get("algo", name), checked("preset", values.get("preset", "none"), str)
+    given = {"algo": name, "preset": "none", **values}
+    algo, preset = (checked(key, given[key], str) for key in ("algo", "preset"))
     if algo not in ALGORITHMS:
-        raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(str(algo), ALGORITHMS)}")
+        raise ConfigError(f"{algo} is not an algorithm of Minerva. {nearest(algo, ALGORITHMS)}")
     return Entry(name, algo, preset, {key: value for key, value in values.items() if key not in ("algo", "preset")})
 
 

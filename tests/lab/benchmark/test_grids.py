@@ -1,5 +1,6 @@
 """Grids: what a file means, what is refused, and that the committed ones and the committed results belong together."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from minerva.cli.benchmarking import parse_duration, widest_layer
 from minerva.cli.main import _parse, main
+from minerva.errors import ConfigError
 from minerva.lab.benchmark.files import Files
 from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid
 from minerva.lab.benchmark.tasks import Maker, command_line_options
@@ -53,6 +55,26 @@ def test_files_are_named_after_algorithm_environment_label_and_seed(tmp_path: Pa
     assert files.result(rows[0][0]) == tmp_path / "kept/ppo/Pendulum-v1_seed2.json"
     assert files.result(rows[3][1]) == tmp_path / "kept/ppo/cheetah-run_slow_seed3.json"
     assert files.run(rows[3][1]) == tmp_path / "out/ppo-slow/cheetah-run/seed3"
+
+
+def test_a_module_named_by_a_grid_is_imported_only_when_the_person_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "theirs_too.py").write_text("open('trace', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    grid_file(tmp_path, 'envs = ["theirs_too:Pendulum-v1"]\nseeds = 1\n[entries.ppo]\n')
+    assert main(["benchmark", "grid.toml", "--status"]) == 2
+    assert "would import and run the module 'theirs_too'" in capsys.readouterr().err
+    assert not Path("trace").exists()
+    assert main(["benchmark", "grid.toml", "--status", "--trust-env"]) == 0
+    assert Path("trace").exists()
+
+
+def test_a_grid_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "grid.toml")  # opening it would wait for somebody who writes
+    with pytest.raises(ConfigError, match="no regular file"):
+        read_grid(tmp_path / "grid.toml")
 
 
 SEEDS = [(3, (0, 1, 2)), ("3", (0, 1, 2)), ("1:3", (1, 2)), ([4, 2], (4, 2)), ([7], (7,))]
