@@ -110,7 +110,7 @@ class Evaluator:
         """Evaluate a policy whose actions are uniformly random."""
         draw = np.random.default_rng(seed)
         action = self.envs.action
-        return self(lambda obs: torch.from_numpy(action.random(len(obs), draw)).to(obs.device), interrupted)
+        return self(lambda obs: torch.from_numpy(action.random(obs.cpu().numpy(), draw)).to(obs.device), interrupted)
 
     def close(self) -> None:
         """Close the environments."""

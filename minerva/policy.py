@@ -34,12 +34,13 @@ class Policy:
         origin = f", {parent}" if parent else ""
         return f"Policy({made}{origin}, {'not evaluated' if mean is None else f'evaluated return {mean:,.1f}'})"
 
-    def act(self, observation: Any, deterministic: bool = True) -> Any:
+    def act(self, observation: Any, deterministic: bool = True, action_mask: Array | None = None) -> Any:
         """Return the action for an observation as the environment gives it, in the form that the environment takes.
 
         The observation may be a mapping, an array of the environment's shape, or the vector that both are flattened to;
         a batch has leading axes, in every entry of a mapping. Continuous actions are float32 arrays within the bounds.
-        A discrete action is an integer of NumPy, those of a batch are an array [B].
+        A discrete action is an integer of NumPy, those of a batch are an array [B]. `action_mask` is 1 for each choice
+        that is possible and 0 for the others, if the environment that the policy was trained on gave masks; None: all.
         """
         try:
             given = self.observation.flatten(observation)
@@ -49,16 +50,29 @@ class Policy:
             ) from None
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
             observation = np.asarray(given, np.float32)
-        if observation.shape[-1:] != self.observation.shape:
+        size = self.observation.size - self.action.mask_size
+        if observation.shape[-1:] != (size,):
             raise CheckpointError(
                 f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "
-                f"observations have {self.observation.size} numbers."
+                f"observations have {size} numbers."
             )
+        observation = self._with_mask(observation, action_mask)
         if not np.isfinite(observation).all():
             first = observation[~np.isfinite(observation)][0]
             raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
         actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
         return self.action.native(self.action.to_environment(actions))
+
+    def _with_mask(self, observation: Array, mask: Array | None) -> Array:
+        """Return the observation followed by its mask, if the policy takes one."""
+        wanted = (*observation.shape[:-1], self.action.mask_size)
+        given = np.ones(wanted) if mask is None else np.asarray(mask)
+        if mask is not None and (given.shape != wanted or not self.action.masked):
+            raise CheckpointError(
+                f"The action_mask has shape {given.shape}, and this policy takes {self.action.mask_size} entries for "
+                "each observation: give one for each choice, or no mask to a policy that was trained without."
+            )
+        return np.concatenate((observation, given != 0), -1, dtype=np.float32, casting="unsafe")
 
 
 @with_short_traceback

@@ -3,11 +3,12 @@
 Agents, storage and exported policies are built from these two specs, without the environment.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -23,7 +24,7 @@ Layout = list[int] | dict[str, Any] | None
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 """Types in which environments take choices."""
 
-ActionKind = Literal["continuous", "discrete", "multi_discrete"]
+ActionKind = Literal["continuous", "discrete", "multi_discrete", "dict", "tuple"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class ObservationSpec:
         if not shape or not all(type(n) is int and n > 0 for n in shape) or type(dtype) is not str:
             raise ValueError("the observation's shape is not a list of positive whole numbers")
         layout = values.get("layout")
-        if layout is not None and _layout_size(layout) != math.prod(shape):
-            raise ValueError("the observation's layout has another number of elements than its shape")
+        if layout is not None and _layout_size(layout) > math.prod(shape):  # a mask of actions may follow
+            raise ValueError("the observation's layout has more elements than its shape")
         return cls(shape, dtype, layout)
 
 
@@ -103,10 +104,10 @@ def _vectors(layout: Layout, observation: Any, name: str = "") -> list[Array]:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Kind and range of one action. Make one with `continuous`, `discrete` or `multi_discrete`.
+    """Kind and range of one action. Make one with `continuous`, `discrete`, `multi_discrete` or `compound`.
 
-    Inside Minerva an action is a vector: of numbers in [-1, 1], or of choices counted from 0. `to_environment` converts
-    it to the environment's units, and `native` to the form that the environment's `step` takes.
+    Inside Minerva an action is a vector: first all its numbers, in [-1, 1], then all its choices, counted from 0.
+    `to_environment` converts it to the environment's units, `native` to the form that the environment's `step` takes.
     """
 
     kind: ActionKind
@@ -118,6 +119,12 @@ class ActionSpec:
     """The environment's number of the first choice, for each dimension of a discrete action."""
     dtype: str = "float32"
     """Type of the numbers that the environment's `step` takes."""
+    parts: tuple["ActionSpec", ...] = ()
+    """Specs of the entries of a dict or a tuple; the fields above are then those of all parts."""
+    names: tuple[str, ...] = ()
+    """Names of the entries of a dict."""
+    masked: bool = False
+    """Whether a mask of the possible choices, 1 or 0 for each, follows the numbers of an observation."""
 
     @classmethod
     def of(cls, action: "int | ActionSpec") -> "ActionSpec":
@@ -140,15 +147,29 @@ class ActionSpec:
         given = starts if len(starts) else [0] * len(counts)
         return cls("multi_discrete", (), (), tuple(int(n) for n in counts), tuple(int(n) for n in given), dtype)
 
+    @classmethod
+    def compound(cls, parts: Sequence["ActionSpec"], names: Sequence[str] = ()) -> Self:
+        """Return the spec of several actions at once: a tuple or, with a name for each, a dict."""
+        fields = ("low", "high", "counts", "starts")
+        joined: dict[str, Any] = {
+            name: tuple(value for part in parts for value in getattr(part, name)) for name in fields
+        }
+        return cls("dict" if names else "tuple", **joined, parts=tuple(parts), names=tuple(names))
+
     @property
     def size(self) -> int:
         """Number of action dimensions."""
         return len(self.low) + len(self.counts)
 
+    @property
+    def mask_size(self) -> int:
+        """Number of entries of the mask that follows an observation: one for each choice, or none."""
+        return sum(self.counts) if self.masked else 0
+
     def fits(self, other: "ActionSpec") -> bool:
         """Return whether a policy with these actions can act in an environment with `other`: the bounds may differ."""
-        mine, others = ((spec.kind, len(spec.low), spec.counts) for spec in (self, other))
-        return mine == others
+        mine, others = ((spec.kind, len(spec.low), spec.counts, spec.names, len(spec.parts)) for spec in (self, other))
+        return mine == others and all(map(ActionSpec.fits, self.parts, other.parts))
 
     @functools.cached_property
     def bounds(self) -> tuple[Array, Array]:
@@ -166,29 +187,58 @@ class ActionSpec:
     def _half_width(self) -> Array:
         return 0.5 * (self.bounds[1] - self.bounds[0])
 
-    def random(self, rows: int, draw: np.random.Generator) -> Array:
-        """Draw uniformly random actions.  -> [rows, D]"""
-        if self.kind == "continuous":
-            return draw.uniform(-1, 1, (rows, self.size))
-        return draw.integers(self.counts, size=(rows, self.size))
+    def random(self, obs: Array, draw: np.random.Generator) -> Array:
+        """Draw a uniformly random action for each observation, by its mask if there is one.  [rows, O] -> [rows, D]"""
+        numbers = draw.uniform(-1, 1, (len(obs), len(self.low)))
+        if not self.masked:
+            choices = draw.integers(np.asarray(self.counts, np.int64), size=(len(obs), len(self.counts)))
+            return self._joined(numbers, choices)
+        mask = obs[:, -self.mask_size :]
+        each = np.split(np.where(mask > 0, draw.random(mask.shape), -1), np.cumsum(self.counts)[:-1], -1)
+        return self._joined(numbers, np.stack([scores.argmax(-1) for scores in each], -1))
 
     def to_environment(self, actions: Array) -> Array:
         """Return actions in the environment's units, continuous ones clipped to its bounds.  [..., D] -> [..., D]"""
         if not np.isfinite(actions).all():
             raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
-        if self.kind != "continuous":
-            return actions.astype(np.int64) + np.asarray(self.starts)
+        numbers, choices = self._split(actions)
         low, high = self.bounds
-        scaled = low + (actions + 1.0) * self._half_width
+        scaled = low + (numbers + 1.0) * self._half_width
         # clipped last, because rounding can carry even an action of ±1 past its bound; np.clip takes twice as long
-        return np.minimum(np.maximum(scaled, low), high)
+        within = np.minimum(np.maximum(scaled, low), high)
+        return self._joined(within, choices.astype(np.int64) + np.asarray(self.starts)) if self.counts else within
 
     def native(self, actions: Array) -> Any:
-        """Return actions in the environment's units as its `step` takes them: a number, or a vector.  [..., D]"""
+        """Return actions in the environment's units as its `step` takes them: a number, a vector, a dict or a tuple.
+
+        [..., D] -> [...] or [..., D], or of each entry
+        """
+        if self.parts:
+            natives = [part.native(columns) for part, columns in zip(self.parts, self._columns(actions), strict=True)]
+            return dict(zip(self.names, natives, strict=True)) if self.kind == "dict" else tuple(natives)
         if self.kind == "continuous":
             return self.to_float32(actions)
         choices = actions.astype(self.dtype)
         return choices[..., 0][()] if self.kind == "discrete" else choices  # [()] makes a number of an array of one
+
+    def _split(self, actions: Array) -> tuple[Array, Array]:
+        """Return the columns of the numbers, and those of the choices."""
+        numbers = len(self.low)
+        return (actions, actions[..., :0]) if not self.counts else (actions[..., :numbers], actions[..., numbers:])
+
+    def _joined(self, numbers: Array, choices: Array) -> Array:
+        """Return numbers and choices as one vector, of integers if there are choices alone."""
+        if not self.counts:
+            return numbers
+        return np.concatenate((numbers, choices), -1) if self.low else choices
+
+    def _columns(self, actions: Array) -> Iterator[Array]:
+        """Yield the columns of each part, its numbers first."""
+        numbers, choices = self._split(actions)
+        for part in self.parts:
+            mine, numbers = np.split(numbers, [len(part.low)], -1)
+            chosen, choices = np.split(choices, [len(part.counts)], -1)
+            yield np.concatenate((mine, chosen), -1)
 
     def to_float32(self, actions: Array) -> Array:
         """Return actions in the environment's units as float32, still within the bounds.  [..., D] -> [..., D]
@@ -204,17 +254,35 @@ class ActionSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint; those of continuous actions are as in earlier versions."""
-        values = {"kind": self.kind, "low": list(self.low), "high": list(self.high), "counts": list(self.counts)}
-        return values if self.kind == "continuous" else {**values, "starts": list(self.starts), "dtype": self.dtype}
+        values: dict[str, Any] = {
+            "kind": self.kind,
+            "low": list(self.low),
+            "high": list(self.high),
+            "counts": list(self.counts),
+        }
+        if self.kind == "continuous":
+            return values
+        values |= {"starts": list(self.starts), "dtype": self.dtype, "masked": self.masked}
+        if not self.parts:
+            return values
+        return {**values, "names": list(self.names), "parts": [part.to_dict() for part in self.parts]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the spec that `to_dict` described; raise ValueError if these values describe none."""
+        if values["kind"] in ("dict", "tuple"):
+            spec = cls.compound([cls.from_dict(part) for part in values["parts"]], values["names"])
+            if not spec.parts or spec.kind != values["kind"] or len(spec.names) != len(spec.parts) * bool(spec.names):
+                raise ValueError("the action's entries and their names do not fit each other")
+            if not all(type(name) is str for name in spec.names):
+                raise ValueError("a name of an action's entry is not text")
+            return dataclasses.replace(spec, masked=values["masked"] is True)
         low, high, counts = (tuple(values[name]) for name in ("low", "high", "counts"))
         if values["kind"] == "continuous":
             spec = cls("continuous", low, high, counts)
         else:
             spec = cls(values["kind"], low, high, counts, tuple(values["starts"]), values["dtype"])
+            spec = dataclasses.replace(spec, masked=values["masked"] is True)
         spec._check()
         return spec
 
@@ -222,7 +290,7 @@ class ActionSpec:
         """Raise ValueError if the kind and its range contradict each other."""
         numbers, choices = len(self.low), len(self.counts)
         sizes = {"continuous": numbers > 0, "discrete": choices == 1, "multi_discrete": choices > 0}
-        if self.kind not in get_args(ActionKind) or not sizes[self.kind] or (numbers and choices):
+        if not sizes.get(self.kind) or (numbers and choices):
             raise ValueError("the action's kind or its dimensions are unknown")
         if not all(type(n) is int and n > 0 for n in self.counts):
             raise ValueError("an action's number of choices is not a positive whole number")

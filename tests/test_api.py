@@ -93,7 +93,7 @@ def test_weights_go_into_another_environment_of_the_same_spaces(
         def on_start(self, step: int, metrics: Any, trainer: Any) -> None:
             begun.append(copy.deepcopy(trainer.state_dict()["agent"]))
 
-    how = {**QUICK, "init_from": finished_run.folder / "checkpoints" / "ppo_last.pt", "callbacks": [Keep()]}
+    how = {**QUICK, "init_from": finished_run.folder / "checkpoints" / "ppo_last.safetensors", "callbacks": [Keep()]}
     minerva.train("ppo", heavy, run_dir=tmp_path / "run", init_optimizer=optimizer, **how)
     before = learned(finished_run.folder)["agent"]
     assert same(begun[0]["network"], before["network"])

@@ -74,7 +74,7 @@ def test_config_and_checkpoint_name_the_run_the_step_and_the_weights(family: Pat
         expected = {"checkpoint": str(file), "algo": "ppo", "step": load_checkpoint(file).about["step"]}
         expected |= {"weights": weights_in(file), "taken": taken}
         assert config(family / name)["init_from"] == expected
-        assert load_checkpoint(family / name / "checkpoints" / "ppo_best.pt").about["init_from"] == expected
+        assert load_checkpoint(family / name / "checkpoints" / "ppo_best.safetensors").about["init_from"] == expected
 
 
 def test_a_policy_and_its_card_name_the_parent(family: Path) -> None:
@@ -82,14 +82,14 @@ def test_a_policy_and_its_card_name_the_parent(family: Path) -> None:
     origin = config(family / "child")["init_from"]
     named = f"fine-tuned from parent at step {origin['step']} ({origin['weights'][:8]})"
     assert named in repr(child)
-    assert named in model_card(child.about, "ppo_best.pt", Score([1.0, 2.0], "episodes"), 0.0, None)
+    assert named in model_card(child.about, "ppo_best.safetensors", Score([1.0, 2.0], "episodes"), 0.0, None)
     assert "fine-tuned" not in repr(parent)
 
 
 def test_weights_that_a_program_set_are_recorded_too(family: Path, tmp_path: Path) -> None:
     trainer = make_trainer()
     trainer.agent.load_policy(
-        load_checkpoint(family / "parent" / "checkpoints" / "ppo_last.pt").state["trainer"]["agent"]
+        load_checkpoint(family / "parent" / "checkpoints" / "ppo_last.safetensors").state["trainer"]["agent"]
     )
     trainer.train(BATCH, tmp_path / "run", **SETTINGS)
     origin = config(tmp_path / "run")["init_from"]
@@ -148,8 +148,8 @@ def test_a_config_whose_parent_is_gone_changed_or_in_no_file_says_so(
         return " ".join(capsys.readouterr().err.split())
 
     assert "fine-tuned from the trainer of parent at step 256" in refusal("second")
-    best = copies / "parent" / "checkpoints" / "ppo_best.pt"
-    shutil.copy(copies / "second" / "checkpoints" / "ppo_last.pt", best)
+    best = copies / "parent" / "checkpoints" / "ppo_best.safetensors"
+    shutil.copy(copies / "second" / "checkpoints" / "ppo_last.safetensors", best)
     assert f"of {best} at step" in (message := refusal("child"))
     assert "holds others now" in message
     shutil.rmtree(copies / "parent")
@@ -186,7 +186,7 @@ def test_a_trainer_that_is_stopped_and_goes_on_in_its_folder_is_not_its_own_pare
     trainer = make_trainer()
     assert not trainer.train(2 * BATCH, tmp_path, **SETTINGS, callbacks=[lambda *_: True]).finished
     assert trainer.train(2 * BATCH, tmp_path, **SETTINGS).finished
-    assert "init_from" not in load_checkpoint(tmp_path / "checkpoints" / "ppo_last.pt").about
+    assert "init_from" not in load_checkpoint(tmp_path / "checkpoints" / "ppo_last.safetensors").about
 
 
 # --- the report -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import numpy as np
 
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.envs.snapshot import Snapshots
-from minerva.envs.spaces import action_spec
+from minerva.envs.spaces import ShowMask, specs
 
 STEPS = 20
 """Steps before the snapshot; as many follow it, then a reset, and as many again."""
@@ -90,9 +90,12 @@ def _future(env: gym.Env[Any, Any]) -> list[bytes]:
 
 def _steps(env: gym.Env[Any, Any]) -> list[bytes]:
     """Take steps with actions that are always the same, through ends of episodes; return what is shown."""
-    spec, seen = action_spec(env.action_space), []
-    for row in spec.to_environment(spec.random(STEPS, np.random.default_rng(0))):
-        obs, reward, terminated, truncated, _ = env.step(spec.native(row))
+    _, spec = specs(env)
+    draw, seen = np.random.default_rng(0), []
+    for _ in range(STEPS):
+        possible = env.mask[None] if isinstance(env, ShowMask) else np.zeros((1, 0))
+        action = spec.native(spec.to_environment(spec.random(possible, draw)[0]))
+        obs, reward, terminated, truncated, _ = env.step(action)
         seen.append(np.asarray(obs).tobytes() + repr((reward, terminated, truncated)).encode())
         if terminated or truncated:
             seen.append(np.asarray(env.reset()[0]).tobytes())

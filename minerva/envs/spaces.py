@@ -1,5 +1,7 @@
 """Check an environment's spaces and flatten its observations: a flat vector in, bounded numbers or choices out."""
 
+import contextlib
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -19,16 +21,17 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
     """
     _check_actions(env.action_space, name)
     _check_observations(env.observation_space, name)
-    if isinstance(env.observation_space, spaces.Box) and len(env.observation_space.shape) == 1:
-        return env
-    return FlattenObservation(env)
+    if not (isinstance(env.observation_space, spaces.Box) and len(env.observation_space.shape) == 1):
+        env = FlattenObservation(env)
+    return ShowMask(env) if _gives_masks(env) else env
 
 
 def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
     """Return the specs of a prepared environment's observations, as float32, and actions."""
-    layout = _layout(env.env.observation_space) if isinstance(env, FlattenObservation) else None
+    flattened = env.env if isinstance(env, ShowMask) else env
+    layout = _layout(flattened.env.observation_space) if isinstance(flattened, FlattenObservation) else None
     observation = ObservationSpec((spaces.flatdim(env.observation_space),), layout=layout)
-    return observation, action_spec(env.action_space)
+    return observation, dataclasses.replace(action_spec(env.action_space), masked=isinstance(env, ShowMask))
 
 
 def _layout(space: spaces.Space[Any]) -> Layout:
@@ -37,6 +40,57 @@ def _layout(space: spaces.Space[Any]) -> Layout:
         parts = {name: _layout(part) for name, part in space.spaces.items()}
         return None if None in parts.values() else parts
     return list(space.shape) if isinstance(space, spaces.Box) else None
+
+
+class ShowMask(gym.Wrapper[Any, Any, Any, Any]):
+    """Appends `info["action_mask"]` to the observation: 1 for each possible choice, 0 for the others.
+
+    So a mask is stored, sent and saved wherever its observation is. Where the environment gives none, all are possible.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.choices = sum(action_spec(env.action_space).counts)
+        self.mask = np.ones(self.choices, np.bool_)
+        size = spaces.flatdim(env.observation_space) + self.choices
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the first observation with its mask."""
+        obs, info = super().reset(**options)
+        return self._shown(obs, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Return the step with the next observation's mask."""
+        obs, reward, terminated, truncated, info = super().step(action)
+        return self._shown(obs, info), reward, terminated, truncated, info
+
+    def _shown(self, obs: Any, info: dict[str, Any]) -> Any:
+        given = info.get("action_mask")
+        mask = np.ones(self.choices) if given is None else _flat_mask(given, self.action_space)
+        if len(mask) != self.choices:
+            raise ValueError(f"its action_mask has {len(mask)} entries, and its actions have {self.choices} choices")
+        self.mask = mask != 0
+        return np.concatenate((obs, self.mask), dtype=np.float32, casting="unsafe")
+
+
+def _flat_mask(mask: Any, space: spaces.Space[Any]) -> Any:
+    """Return a mask, or a structure of masks like that of the actions, as one vector in the order of the choices."""
+    if isinstance(space, spaces.Dict):
+        parts = [_flat_mask(mask[name], part) for name, part in space.spaces.items() if action_spec(part).counts]
+        return np.concatenate(parts)
+    if isinstance(space, spaces.Tuple):
+        return np.concatenate([_flat_mask(mask[n], part) for n, part in enumerate(space) if action_spec(part).counts])
+    return np.concatenate([np.ravel(part) for part in mask])
+
+
+def _gives_masks(env: gym.Env[Any, Any]) -> bool:
+    """Return whether an environment with choices gives masks of them: its first reset tells."""
+    if not action_spec(env.action_space).counts:
+        return False
+    with contextlib.suppress(Exception):  # whatever it raises, it raises again when it is reset to be stepped
+        return "action_mask" in env.reset(seed=0)[1]
+    return False
 
 
 def action_spec(space: spaces.Space[Any]) -> ActionSpec:
@@ -50,16 +104,24 @@ def action_spec(space: spaces.Space[Any]) -> ActionSpec:
             return ActionSpec.multi_discrete([2] * space.shape[0], dtype=str(space.dtype))
         case spaces.Box():
             return ActionSpec.continuous(space.low, space.high)
+        case spaces.Dict():
+            return ActionSpec.compound([action_spec(part) for part in space.spaces.values()], list(space.spaces))
+        case spaces.Tuple():
+            return ActionSpec.compound([action_spec(part) for part in space.spaces])
     raise TypeError(f"no spec for {space}")
 
 
 def _check_actions(space: spaces.Space[Any], name: str) -> None:
     if isinstance(space, spaces.Discrete):
         return
+    if isinstance(space, (spaces.Dict, spaces.Tuple)) and len(space.spaces):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            _check_actions(part, name)
+        return
     if not isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)):
         raise EnvError(
-            f"{name} has the action space {space}: Minerva takes Box, Discrete, MultiDiscrete and MultiBinary. Give it "
-            "one of these with gymnasium.wrappers.TransformAction."
+            f"{name} has the action space {space}: Minerva takes Box, Discrete, MultiDiscrete, MultiBinary, and a Dict "
+            "or Tuple of them. Give it one of these with gymnasium.wrappers.TransformAction."
         )
     if len(space.shape) != 1 or space.shape[0] == 0:
         raise EnvError(f"{name} has actions of shape {space.shape}: they must be a vector. Flatten them in a wrapper.")

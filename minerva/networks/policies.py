@@ -15,13 +15,15 @@ from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_log_prob, sampled_actions
 from minerva.networks.bounds import LOG_STD_MAX, LOG_STD_MIN, Bound, action_bounds
 from minerva.networks.encoders import MakeLayers, layer_norm_layers, orthogonal_linear, tanh_layers, tanh_mlp
+from minerva.networks.masks import masked, without_mask
 
 
 class ActorCritic(nn.Module):
     """PPO's networks: an observation normaliser, a policy and a value function without shared layers.
 
     The policy is a Gaussian of `act_dim` dimensions, and a categorical distribution for each of several choices, the
-    n-th one of `counts[n]`; one of the two may be missing.
+    n-th one of `counts[n]`; one of the two may be missing. With `mask_size`, a mask of the possible choices follows the
+    `obs_dim` numbers of an observation.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class ActorCritic(nn.Module):
         value_layer_sizes: LayerSizes,
         initial_log_std: float = 0.0,
         counts: Sequence[int] = (),
+        mask_size: int = 0,
     ) -> None:
         super().__init__()
+        self.mask_size = mask_size
         for name, sizes in (
             ("policy_layer_sizes", policy_layer_sizes),
             ("value_layer_sizes", value_layer_sizes),
@@ -60,23 +64,25 @@ class ActorCritic(nn.Module):
 
         The first two are missing without a Gaussian, the last without choices.
         """
-        return self._heads(self.obs_normalizer(x))
+        obs, mask = without_mask(x, self.mask_size)
+        return self._heads(self.obs_normalizer(obs), mask)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return the distribution's parameters as `forward_policy` does, and the value.  [..., O] -> ..., [...]"""
-        normalized = self.obs_normalizer(x)
-        return *self._heads(normalized), self.critic(normalized).squeeze(-1)
+        obs, mask = without_mask(x, self.mask_size)
+        normalized = self.obs_normalizer(obs)
+        return *self._heads(normalized, mask), self.critic(normalized).squeeze(-1)
 
-    def _heads(self, normalized: Tensor) -> tuple[Tensor, ...]:
+    def _heads(self, normalized: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         outputs: tuple[Tensor, ...] = ()
         if self.act_dim:
             mean = self.actor_mean(normalized)
             outputs = (mean, self.actor_logstd.expand_as(mean))
-        return (*outputs, self.actor_logits(normalized)) if self.counts else outputs
+        return (*outputs, masked(self.actor_logits(normalized), mask)) if self.counts else outputs
 
     def get_value(self, x: Tensor) -> Tensor:
         """Return the value of each observation.  [..., O] -> [...]"""
-        value: Tensor = self.critic(self.obs_normalizer(x)).squeeze(-1)
+        value: Tensor = self.critic(self.obs_normalizer(without_mask(x, self.mask_size)[0])).squeeze(-1)
         return value
 
     def get_deterministic_action(self, x: Tensor) -> Tensor:
@@ -187,7 +193,8 @@ class SquashedGaussianPolicy(nn.Module):
     squashed or clipped. With `shared_encoder`, policy and value share one encoder of `policy_layer_sizes`.
     `initial_log_std` is the log standard deviation before training, in every state; None leaves it to the layers'
     initialisation. With `counts` the policy also has a categorical distribution for each of several choices, the n-th
-    one of `counts[n]`, which are executed as they are; then `act_dim` may be 0.
+    one of `counts[n]`, which are executed as they are; then `act_dim` may be 0. With `mask_size`, a mask of the
+    possible choices follows the `obs_dim` numbers of an observation.
     """
 
     action_low: Tensor
@@ -209,8 +216,10 @@ class SquashedGaussianPolicy(nn.Module):
         normalize_observations: bool = False,
         initial_log_std: float | None = None,
         counts: Sequence[int] = (),
+        mask_size: int = 0,
     ) -> None:
         super().__init__()
+        self.mask_size = mask_size
         self.shared_encoder = shared_encoder
         self.squash = squash
         self.act_dim, self.counts = act_dim, tuple(counts)
@@ -257,19 +266,21 @@ class SquashedGaussianPolicy(nn.Module):
 
         The first two are missing without a Gaussian, the last without choices.
         """
-        return self._heads(self.policy_encoder(self.obs_normalizer(obs)))
+        seen, mask = without_mask(obs, self.mask_size)
+        return self._heads(self.policy_encoder(self.obs_normalizer(seen)), mask)
 
     def forward_all(self, obs: Tensor) -> tuple[Tensor, ...]:
         """Return the distribution's parameters as `forward` does, and the value.  [..., O] -> ..., [..., 1]"""
-        normalized = self.obs_normalizer(obs)
+        seen, mask = without_mask(obs, self.mask_size)
+        normalized = self.obs_normalizer(seen)
         features = self.policy_encoder(normalized)
         value_features = features if self.value_encoder is None else self.value_encoder(normalized)
-        return *self._heads(features), self.value_head(value_features)
+        return *self._heads(features, mask), self.value_head(value_features)
 
     def get_value(self, obs: Tensor) -> Tensor:
         """Return the value of each observation.  [..., O] -> [..., 1]"""
         encoder = self.policy_encoder if self.value_encoder is None else self.value_encoder
-        return cast(Tensor, self.value_head(encoder(self.obs_normalizer(obs))))
+        return cast(Tensor, self.value_head(encoder(self.obs_normalizer(without_mask(obs, self.mask_size)[0]))))
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         """Return the log-density of executed actions.  [..., D] -> [..., 1]
@@ -304,7 +315,7 @@ class SquashedGaussianPolicy(nn.Module):
             return [self.policy_logstd]
         return list(self.policy_logstd.parameters())
 
-    def _heads(self, features: Tensor) -> tuple[Tensor, ...]:
+    def _heads(self, features: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         outputs: tuple[Tensor, ...] = ()
         if self.act_dim:
             mean: Tensor = self.policy_mean(features)
@@ -313,7 +324,7 @@ class SquashedGaussianPolicy(nn.Module):
             else:
                 log_std = self.policy_logstd.reshape(-1).expand_as(mean)
             outputs = (mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX))
-        return (*outputs, self.policy_logits(features)) if self.counts else outputs
+        return (*outputs, masked(self.policy_logits(features), mask)) if self.counts else outputs
 
 
 def _finite_or_zero(outputs: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class Heard(Env):
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         self.action_space = action_space
-        self.size = len(np.ravel(action_space.sample()))
+        self.size = len(self._numbers(action_space.sample()))
         self.observation_space = vector_space(self.size + 1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -40,7 +40,14 @@ class Heard(Env):
     def step(self, action: Any) -> StepResult:
         if action not in self.action_space:
             raise ValueError(f"{action!r} is not in {self.action_space}")
-        return np.append(np.ravel(action), np.ndim(action)), 0.0, False, False, {}
+        axes = 0 if isinstance(self.action_space, spaces.Dict) else np.ndim(action)
+        return np.append(self._numbers(action), axes), 0.0, False, False, {}
+
+    def _numbers(self, action: Any) -> Any:
+        """A structure as gymnasium flattens it, all else as it is."""
+        if isinstance(self.action_space, spaces.Dict):
+            return spaces.flatten(self.action_space, action)
+        return np.ravel(action)
 
 
 def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
@@ -57,7 +64,10 @@ def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
     [
         (spaces.Text(3), "Text.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
         (spaces.Sequence(box(1)), "Sequence.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
-        (spaces.Dict(a=box(1)), "Dict.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
+        (spaces.Dict(), "Dict.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
+        (spaces.Tuple((box(1), spaces.Tuple(()))), r"Tuple\(\): Minerva takes Box, Discrete, MultiDiscrete"),
+        (spaces.Dict(a=box(1), b=spaces.Text(3)), "Text.*takes Box, Discrete, MultiDiscrete.*TransformAction"),
+        (spaces.Dict(a=spaces.Tuple((spaces.Box(-np.inf, np.inf, (2,)),))), "unbounded.*RescaleAction"),
         (spaces.Box(0, 9, (2,), np.int64), "int64.*has to be of floats.*MultiDiscrete.*TransformAction"),
         (spaces.MultiDiscrete([[2, 3], [4, 5]]), r"shape \(2, 2\).*vector"),
         (spaces.MultiBinary((2, 2)), r"shape \(2, 2\).*vector"),
@@ -109,12 +119,65 @@ def test_a_spec_survives_a_checkpoint_and_its_random_actions_fill_the_space(
     spec = action_spec(space)
     assert ActionSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     lowest, highest = spec.range
-    drawn = spec.to_environment(spec.random(500, np.random.default_rng(0)))
+    drawn = spec.to_environment(spec.random(np.zeros((500, 0)), np.random.default_rng(0)))
     assert all(spec.native(row) in space for row in drawn)
     np.testing.assert_array_equal(drawn.min(0), lowest)
     np.testing.assert_array_equal(drawn.max(0), highest)
     one = spec.native(spec.to_environment(np.array(choices[0])))
     assert (type(one), one.dtype) == (type(native[0]), native[0].dtype)
+
+
+STRUCTURE = spaces.Dict(
+    {
+        "speed": spaces.Box(np.float32([-2, 0]), np.float32([2, 1])),
+        "gear": spaces.Discrete(3, start=1),
+        "rest": spaces.Tuple((spaces.MultiBinary(2), spaces.Dict({"aim": spaces.Box(-1.0, 1.0, (1,), np.float64)}))),
+    }
+)
+VECTOR = [[0.5, -1.0, 0.25, 2, 1, 0]]
+"""All numbers in the order of the entries by name (aim, speed), then all choices (gear, the two of rest)."""
+
+
+def test_a_structure_of_actions_is_one_vector_inside_and_itself_outside() -> None:
+    spec = action_spec(STRUCTURE)
+    assert (spec.size, spec.counts, len(spec.low)) == (6, (3, 2, 2), 3)
+    native = spec.native(spec.to_environment(np.array(VECTOR[0])))
+    assert native in STRUCTURE
+    assert native["gear"] == 3
+    assert type(native["gear"]) is np.int64
+    np.testing.assert_array_equal(native["rest"][0], np.array([1, 0], np.int8))
+    np.testing.assert_array_equal(native["rest"][1]["aim"], [0.5])
+    np.testing.assert_array_equal(native["speed"], np.float32([-2.0, 0.625]))
+    batch = spec.native(spec.to_environment(np.array(VECTOR * 4)))
+    assert batch["gear"].tolist() == [3] * 4
+    assert batch["rest"][1]["aim"].shape == (4, 1)
+
+
+def test_a_structures_spec_survives_a_checkpoint_and_fits_only_its_like() -> None:
+    spec = action_spec(STRUCTURE)
+    assert ActionSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    drawn = spec.to_environment(spec.random(np.zeros((200, 0)), np.random.default_rng(0)))
+    assert all(spec.native(row) in STRUCTURE for row in drawn)
+    renamed = spaces.Dict({{"gear": "step"}.get(name, name): part for name, part in STRUCTURE.items()})
+    assert not spec.fits(action_spec(renamed))
+    assert not spec.fits(action_spec(spaces.Tuple(tuple(STRUCTURE.values()))))
+    assert spec.fits(action_spec(spaces.Dict({**STRUCTURE, "speed": spaces.Box(-9.0, 9.0, (2,))})))
+
+
+@pytest.mark.parametrize("changed", [{"names": ["a"]}, {"parts": []}, {"names": [1, 2, 3]}, {"kind": "tuple"}], ids=str)
+def test_entries_and_names_that_contradict_each_other_are_no_spec(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="action"):
+        ActionSpec.from_dict({**action_spec(STRUCTURE).to_dict(), **changed})
+
+
+@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+def test_an_environment_hears_a_structure_of_actions(engine: EngineName) -> None:
+    envs = make_engine(lambda: Heard(STRUCTURE), 1, engine)
+    envs.reset([0])
+    shown = envs.step(torch.tensor(VECTOR)).next_obs
+    # flattened by gymnasium: gear one-hot, the two of rest, aim, speed
+    np.testing.assert_array_equal(shown, [[0, 0, 1, 1, 0, 0.5, -2.0, 0.625, 0]])
+    envs.close()
 
 
 @pytest.mark.parametrize(

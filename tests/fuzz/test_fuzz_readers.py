@@ -127,10 +127,10 @@ READERS = {
         ),
         Reader(
             "checkpoint",
-            "checkpoints/ppo_last.pt",
+            "checkpoints/ppo_last.safetensors",
             [
-                lambda folder: load_checkpoint(folder / "checkpoints" / "ppo_last.pt"),
-                lambda folder: use_policy(folder / "checkpoints" / "ppo_last.pt"),
+                lambda folder: load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors"),
+                lambda folder: use_policy(folder / "checkpoints" / "ppo_last.safetensors"),
                 report,
             ],
             [mutate_checkpoint, mutate_checkpoint, mutate_checkpoint, mutates_bytes("checkpoint")],

@@ -29,7 +29,7 @@ def collect(envs: Engine, stack: Stack, rollouts: Sequence[Rollout]) -> list[Epi
 
 def drawn(source: np.random.Generator, envs: Engine) -> Tensor:
     """Uniform actions for every environment."""
-    return torch.from_numpy(envs.action.random(envs.num_envs, source))
+    return torch.from_numpy(envs.action.random(envs.obs.cpu().numpy(), source))
 
 
 def rows_of(replay: Replay) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 import minerva
@@ -29,6 +30,26 @@ BOTH = pytest.mark.parametrize("algo", SMALL)
 SPECS = pytest.mark.parametrize(
     "action", [ActionSpec.discrete(4, start=2), ActionSpec.multi_discrete([2, 4, 3])], ids=lambda spec: spec.kind
 )
+STRUCTURE = spaces.Dict(
+    {"push": spaces.Box(-2.0, 2.0, (1,)), "gear": spaces.Discrete(3), "lamp": spaces.MultiBinary(2)}
+)
+
+
+class Structured(gym.Env[Any, Any]):
+    """Pays for the gear that is the number of the larger observation, and for a small push; one step an episode."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    action_space = STRUCTURE
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.seen = self.np_random.normal(size=2).astype(np.float32)
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action in STRUCTURE
+        reward = float(action["gear"] == self.seen.argmax()) - 0.1 * abs(float(action["push"][0]))
+        return self.seen, reward, True, False, {}
 
 
 def make_agent(algo: str, action: ActionSpec, seed: int = 0, **settings: Any) -> Any:
@@ -109,6 +130,22 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     assert trainer.rollout.state["actions_raw"].shape == (32, 4, 1)
     trainer.train(256, folder, **settings)
     return folder
+
+
+@BOTH
+def test_a_structure_of_numbers_and_choices_is_trained_evaluated_and_exported(algo: str, tmp_path: Path) -> None:
+    trainer = trainer_class(algo)(Structured, 3, num_envs=8, rollout_steps=16, policy_lr=3e-3, **SMALL[algo])
+    assert trainer.rollout.state["actions_raw"].shape == (16, 8, 4)
+    assert trainer.rollout.state["actions_raw"].dtype == torch.float32
+    trainer.train(128 * 40, tmp_path / "run", eval_every=10**6, eval_episodes=50, quiet=True, compile="off")
+    assert minerva.evaluate(tmp_path / "run", episodes=50, env=Structured, which="last").mean > 0.8
+    policy, obs = load_policy(tmp_path / "run"), np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    assert policy.act(obs[0]) in STRUCTURE
+    batch = policy.act(obs)
+    session = onnxruntime.InferenceSession(exported(policy).content, providers=["CPUExecutionProvider"])
+    (vectors,) = session.run(["actions"], {"observations": obs})
+    columns = batch["push"], batch["gear"][:, None], batch["lamp"]
+    np.testing.assert_allclose(vectors, np.concatenate(columns, 1), atol=1e-5)
 
 
 def test_an_evaluation_is_what_the_loaded_policy_does_in_gymnasium(run: Path) -> None:

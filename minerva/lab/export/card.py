@@ -99,9 +99,9 @@ def _what(about: dict[str, Any], checkpoint: str) -> str:
 def _actions(about: dict[str, Any]) -> str:
     """Return what the policy's actions are, and what is inside of it."""
     low, counts = about["action"]["low"], about["action"]["counts"]
-    if not counts:
-        return f"{len(low)} of action; the normaliser and the scaling to the bounds are inside."
-    return f"{' and '.join(f'one of {count} actions' for count in counts)}; the normaliser is inside."
+    numbers = [f"{len(low)} of action"] * bool(low)
+    inside = "the normaliser and the scaling to the bounds are inside" if low else "the normaliser is inside"
+    return f"{' and '.join(numbers + [f'one of {count} actions' for count in counts])}; {inside}."
 
 
 def _task(about: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.bounds import Bound, action_bounds
+from minerva.networks.masks import without_mask
 from minerva.networks.policies import ActorCritic, FunctionalPolicy
 from minerva.presets import preset_for
 from minerva.spec import ActionKind, ActionSpec
@@ -49,7 +50,8 @@ class PPOAgent(Agent):
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config, act_dim = self.config, len(action.low)
         options = (config.policy_layer_sizes, config.critic_layer_sizes, config.initial_log_std, action.counts)
-        self.network = ActorCritic(obs_dim, act_dim, *options).to(self.device)
+        obs_dim -= action.mask_size
+        self.network = ActorCritic(obs_dim, act_dim, *options, action.mask_size).to(self.device)
         bounds = (bound.to(self.device) for bound in action_bounds(action_low, action_high, act_dim))
         distribution = distribution_of(Gaussian(*bounds), action.counts)
         self.policy_function = FunctionalPolicy(self.network, distribution, policy="forward_policy")
@@ -117,7 +119,8 @@ class PPOAgent(Agent):
         all_gathered = self.ranks.all_gathered
         explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["policy_lr"]}
-        normalizer = refreshed(state["normalizer"], rollout["obs"].flatten(0, 1), self.ranks)
+        seen, _ = without_mask(rollout["obs"].flatten(0, 1), self.network.mask_size)
+        normalizer = refreshed(state["normalizer"], seen, self.ranks)
         return {**state, "normalizer": normalizer}, metrics
 
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:

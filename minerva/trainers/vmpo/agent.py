@@ -15,6 +15,7 @@ from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
 from minerva.networks.bounds import Bound
+from minerva.networks.masks import without_mask
 from minerva.networks.policies import FunctionalPolicy, SquashedGaussianPolicy
 from minerva.presets import preset_for
 from minerva.spec import ActionKind, ActionSpec
@@ -75,13 +76,14 @@ class VMPOAgent(Agent):
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config = self.config
-        sizes = (obs_dim, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
+        sizes = (obs_dim - action.mask_size, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
         self.policy = SquashedGaussianPolicy(
             *(*sizes, action_low, action_high, config.shared_encoder, config.ppo_like_backbone),
             squash=config.squash,
             normalize_observations=config.normalize_observations,
             initial_log_std=config.initial_log_std,
             counts=action.counts,
+            mask_size=action.mask_size,
         ).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy, everything="forward_all")
         self.evaluated = PolicyEvaluation(self.policy_function, config)
@@ -196,7 +198,8 @@ class VMPOAgent(Agent):
 
     def refresh_normalizer(self, state: Tree, batch: Tree) -> Tree:
         """Return the state with the batch's observations added to its normaliser, constant since the rollout began."""
-        return {**state, "normalizer": refreshed(state["normalizer"], batch["obs"], self.ranks)}
+        seen, _ = without_mask(batch["obs"], self.policy.mask_size)
+        return {**state, "normalizer": refreshed(state["normalizer"], seen, self.ranks)}
 
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
         config = self.config

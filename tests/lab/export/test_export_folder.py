@@ -131,7 +131,7 @@ def test_the_card_tells_which_id_a_person_has_to_write(shared: Export, finished_
         ("spy.envs:Pendulum-v1", "python run_policy.py spy.envs:Pendulum-v1  # imports the module"),
         ("spy:X; rm -r .", "python run_policy.py ID  # imports the module"),
     ):
-        assert command in model_card({**about, "env": env}, "ppo_best.pt", shared.score, 0.0, None)
+        assert command in model_card({**about, "env": env}, "ppo_best.safetensors", shared.score, 0.0, None)
 
 
 # --- the video ------------------------------------------------------------------------------------------------
