@@ -68,7 +68,7 @@ def copies(family: Path, tmp_path: Path) -> Path:
 
 
 def test_config_and_checkpoint_name_the_run_the_step_and_the_weights(family: Path) -> None:
-    best, last = (family / "parent" / "checkpoints" / f"ppo_{which}.pt" for which in ("best", "last"))
+    best, last = (family / "parent" / "checkpoints" / f"ppo_{which}.safetensors" for which in ("best", "last"))
     assert "init_from" not in config(family / "parent")
     for name, file, taken in (("child", best, "policy"), ("second", last, "trainer")):
         expected = {"checkpoint": str(file), "algo": "ppo", "step": load_checkpoint(file).about["step"]}

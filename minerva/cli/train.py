@@ -77,12 +77,12 @@ class RunOptions:
     """Exact folder of the run, instead of a new one with a generated name. An unfinished run of the same config in it
     is resumed."""
     resume: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="RUN [RUN ...]")] = None
-    """Resume the run in this folder where it stopped, with its saved config. Larger --total-steps extend it, and rates
-    may be others. Several folders: resume them together."""
+    """Resume the run in this folder where it stopped, with its saved config. A larger number of steps extends it, and
+    rates may be others. Several folders: resume them together."""
     init_from: Path | None = None
     """A run's folder or a checkpoint whose policy initialises this run's, of an environment with the same spaces."""
     init_optimizer: bool = False
-    """Start with all that the agent of --init-from has learned, not with its policy alone: critic, moments, duals."""
+    """Start with all that the agent of init_from has learned, not with its policy alone: critic, moments, duals."""
     eval_every: int | None = None
     """Environment steps between evaluations; None: 20 evaluations per run."""
     eval_episodes: int = 15

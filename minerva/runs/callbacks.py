@@ -1,9 +1,8 @@
 """A user's code in a run: callbacks hear of the run's events, log numbers, change settings and stop the run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
-
-import numpy as np
 
 from minerva.errors import ConfigError
 
@@ -48,9 +47,8 @@ class Schedule(Callback):
         if isinstance(value, Mapping):
             if not value:
                 raise ConfigError(f"The schedule of {name} is empty: give numbers by step, such as {{0: 3e-4}}.")
-            steps = sorted(value)
-            points = steps, [value[step] for step in steps]
-            self._value: Callable[[int], float] = lambda step: float(np.interp(step, *points))
+            points = sorted(value.items())
+            self._value: Callable[[int], float] = lambda step: _between(points, step)
         else:
             self._value = value
         self.name = name
@@ -62,6 +60,14 @@ class Schedule(Callback):
     def on_update(self, step: int, metrics: Mapping[str, float], trainer: Any) -> None:
         """Set the value at this step."""
         trainer.change(**{self.name: self._value(step)})
+
+
+def _between(points: Sequence[tuple[int, float]], step: int) -> float:
+    """Return the number at `step` on the straight lines between points, sorted by step; constant outside of them."""
+    for (begin, first), (end, second) in pairwise(points):
+        if begin <= step < end:
+            return first + (second - first) * (step - begin) / (end - begin)
+    return points[0][1] if step < points[0][0] else points[-1][1]
 
 
 class Metrics(dict[str, float]):

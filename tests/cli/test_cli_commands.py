@@ -179,7 +179,7 @@ def test_evaluate_finds_again_what_the_run_recorded(
 def test_presets_lists_every_preset_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["presets"]) == 0
     introduction, _, table = capsys.readouterr().out.partition("preset  ")
-    assert "--env ENV uses the preset" in introduction
+    assert "--env ENV uses the defaults of ALGO" in introduction
     listed = {tuple(line.split()) for line in table.splitlines()[1:]}
     names = {name for algo in ALGORITHMS for name in presets(algo)}
     assert listed == {(name, *(algo if name in presets(algo) else "-" for algo in ALGORITHMS)) for name in names}

@@ -68,5 +68,5 @@ def test_what_is_no_extension_is_refused_and_nothing_is_touched(
     train(tmp_path, 2 * BATCH)
     before = snapshot(tmp_path)
     with pytest.raises(RunError, match=reason):
-        train(tmp_path, total, resume=extend, **changed)
+        train(tmp_path, total, extend=extend, **changed)
     assert snapshot(tmp_path) == before
