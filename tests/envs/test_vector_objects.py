@@ -44,6 +44,18 @@ def test_every_mode_of_resetting_gives_the_rows_of_single_environments(mode: Aut
     assert history(vector) == history(single)
 
 
+def test_choices_reach_a_vector_environment_as_the_numbers_that_it_takes(tmp_path: Path) -> None:
+    """CartPole-v1 raises for anything but 0 or 1; the training is that of the same environments by their id."""
+    vector = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+    for name, env in (("vector", vector), ("id", "CartPole-v1")):
+        trainer = PPOTrainer(env, engine="vector" if name == "vector" else "gymnasium", **{**PPO, "num_envs": 2})
+        trainer.train(128, tmp_path / name, **SETTINGS)
+    rows = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("vector", "id"))
+    first, second = ([row["train/episode_return"] for row in each if "train/episode_return" in row] for each in rows)
+    assert first
+    assert first == second
+
+
 def test_mappings_in_wrappers_and_infos_are_taken(tmp_path: Path) -> None:
     space = gym.spaces.Dict({"b": gym.spaces.Box(-1, 1, (2,)), "a": gym.spaces.Box(-1, 1, (1, 2))})
 

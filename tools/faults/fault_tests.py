@@ -15,6 +15,11 @@ COVERED = {
             "tests/test_same_task.py::test_a_wrapped_environment_is_never_replaced_by_the_one_inside",
             "tests/test_same_task.py::test_one_lambda_never_returns_the_result_of_another",
         ),
+        "a run names the weights that it began with, and is not averaged with runs from scratch": (
+            "tests/test_origin.py::test_config_and_checkpoint_name_the_run_the_step_and_the_weights",
+            "tests/test_origin.py::test_a_config_whose_parent_is_gone_changed_or_in_no_file_says_so",
+            "tests/test_origin.py::test_a_report_keeps_children_apart_from_runs_from_scratch",
+        ),
         "runs that begin in one second have folders of their own": (
             "tests/test_same_task.py::test_runs_that_begin_in_one_second_have_folders_of_their_own",
         ),

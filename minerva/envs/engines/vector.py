@@ -63,7 +63,8 @@ class VectorEngine(HostEngine):
 
     def send_arrays(self, actions: Array) -> None:
         """Keep the actions for `recv_arrays`."""
-        self._actions = actions.astype(self.env.single_action_space.dtype)
+        choices = bool(self.action.counts)
+        self._actions = self.action.native(actions) if choices else actions.astype(self.env.single_action_space.dtype)
 
     def recv_arrays(self) -> Arrays:
         """Step the environments and return the arrays, with the true next observation where an episode ended."""
