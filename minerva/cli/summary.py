@@ -54,7 +54,8 @@ def print_summary(console: Console, algo: str, env: str, result: Result) -> None
 
     folder = RunFolder(result.folder, algo)
     quoted = shlex.quote(str(result.folder))
-    program = shlex.quote(f"import minerva; print(minerva.load_policy({str(result.folder)!r}))")
+    program = f"import minerva; print(minerva.load_policy({str(result.folder)!r}))"
+    program = f'"{program}"' if quoted == str(result.folder) else shlex.quote(program)
     if result.finished:
         _draw_learning_curve(folder, f"{algo} on {env}", result.random)
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

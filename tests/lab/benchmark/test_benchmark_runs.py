@@ -126,7 +126,7 @@ def test_a_grid_that_is_killed_leaves_no_process_and_goes_on_exactly(tmp_path: P
     paced = "tiny_runs:Paced-v0"
     grid_file(tmp_path, seeds=1, env=paced)
     environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}{os.pathsep}{SUPPORT.parents[1]}", "PACE": "0.02"}
-    words = [sys.executable, "-m", "minerva", *command(tmp_path, "--together", "never", "--jobs", "1")]
+    words = [sys.executable, "-m", "minerva", *command(tmp_path, "--together", "never", "--jobs", "1", "--trust-env")]
     metrics = tmp_path / "out" / "ppo" / "tiny_runs-Paced-v0" / "seed0" / "metrics.jsonl"
 
     def rows() -> int:
