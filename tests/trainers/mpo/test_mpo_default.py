@@ -75,16 +75,19 @@ def test_mirrored_samples_lie_opposite_each_other_around_the_mean() -> None:
     assert distances.abs().min() > 0
 
 
-@pytest.mark.parametrize("mirrored", [True, False])
-def test_a_critic_without_preference_moves_the_mean_only_if_samples_are_not_mirrored(mirrored: bool) -> None:
-    made = agent(mirrored_samples=mirrored, epsilon_penalty=0.0)
-    with torch.no_grad():
-        made.state["q"].zero_()
-    before = made.state["policy"].clone()
-    made.update(batch(32))
-    weight = made.policy.policy_mean.weight
-    moved = (weight - made.flats["policy"].by_name(before)["policy_mean.weight"]).abs().max().item()
-    assert (moved < 1e-6) == mirrored
+def test_a_critic_without_preference_moves_the_mean_only_if_samples_are_not_mirrored() -> None:
+    """Mirrored, the pull of each sample is that of its counterpart, but for the rounding of their sum."""
+
+    def moved(mirrored: bool) -> float:
+        made = agent(mirrored_samples=mirrored, epsilon_penalty=0.0)
+        with torch.no_grad():
+            made.state["q"].zero_()
+        before = made.state["policy"].clone()
+        made.update(batch(32))
+        weight = made.policy.policy_mean.weight
+        return (weight - made.flats["policy"].by_name(before)["policy_mean.weight"]).abs().max().item()
+
+    assert moved(True) < moved(False) / 100
 
 
 def test_of_an_odd_number_of_samples_one_has_no_counterpart() -> None:
