@@ -193,7 +193,7 @@ def test_no_rounding_to_float32_carries_an_action_out_of_its_bounds(one: float, 
         spacing = max(float(np.spacing(np.abs(np.float32(exact[0])))), float(np.spacing(np.abs(rounded[0]))))
         assert abs(float(rounded[0]) - exact[0]) <= spacing
     else:
-        assert high - low < np.spacing(np.float32(max(abs(low), abs(high))))
+        assert high - low < float(np.spacing(np.float32(max(abs(low), abs(high)))))  # in float64, which is exact
 
 
 def test_sampled_actions_vary_and_stay_within_the_bounds(policy: Policy) -> None:
