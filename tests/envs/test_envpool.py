@@ -80,7 +80,7 @@ def test_episodes_are_the_sums_of_their_rows() -> None:
         episodes = envs.take_episodes()
         sums, lengths, seen = sums + step.rewards.numpy(), lengths + 1, seen + len(episodes)
         assert [episode.env for episode in episodes] == list(np.flatnonzero(step.terminated | step.truncated))
-        for env, total, length in episodes:
+        for env, total, length, _ in episodes:
             assert (total, length) == (pytest.approx(sums[env]), lengths[env])
             sums[env], lengths[env] = 0, 0
     assert seen > 10

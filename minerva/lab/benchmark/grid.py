@@ -144,7 +144,7 @@ def read_grid(path: Path, trust_env: bool = False, **changed: Any) -> Grid:
     if "results" in values:
         values["results"] = path.parent / checked("results", values["results"], str)
     try:
-        for env in [] if trust_env else _names("envs", values.get("envs", [])):
+        for env in _names("envs", values["envs"]) if "envs" in values and not trust_env else ():
             refuse_unknown_code(env)
         return make_grid(entries, **{**values, **changed})
     except MinervaError as error:

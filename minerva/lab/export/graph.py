@@ -77,10 +77,11 @@ def exported(policy: Policy) -> Exported:
     content = _as_onnx(policy)
     numbers, choices = differences(content, policy, compared_observations(policy))
     if not numbers <= TOLERANCE or choices > CHOICE_TOLERANCE:
+        others = f", and with other choices for {choices:.2%} of the observations" if policy.action.counts else ""
         raise TrainingError(
             f"The exported graph acts differently from the policy: by {numbers:.2g} of the actions' range, where "
-            f"{TOLERANCE:g} is allowed, and with other choices for {choices:.2%} of the observations. Nothing was "
-            "written; please report the versions of torch and onnxruntime."
+            f"{TOLERANCE:g} is allowed{others}. Nothing was written; please report the versions of torch and "
+            "onnxruntime."
         )
     return Exported(content, max(numbers, choices))
 

@@ -37,7 +37,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in range(2):
             home = out / entry / "Pendulum-v1" / f"seed{seed}"
             watched = f"--total-steps {STEPS} --eval-every {STEPS // EVALUATIONS} --eval-episodes 2 --compile off"
-            command = f"train {algo} --env Pendulum-v1 --seed {seed} {watched} --run-dir {home}"
+            command = f"train {algo} --env Pendulum-v1 --preset auto --seed {seed} {watched} --run-dir {home}"
             with contextlib.redirect_stdout(io.StringIO()):
                 assert main(command.split()) == 0
     frames = np.zeros((2, 8, 8, 3), dtype=np.uint8)

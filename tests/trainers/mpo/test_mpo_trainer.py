@@ -188,6 +188,7 @@ def stopping(at: int) -> Callable[..., bool]:
 
 def test_a_stopped_run_goes_on_with_its_replay(tmp_path: Path) -> None:
     first, second = make(counters()), make(counters())
+    second.saved_env = first.saved_env  # a function without a name is known to one trainer alone
     first.train(200, out_dir=tmp_path, callbacks=[stopping(100)], eval_every=50, **QUIET)
     result = second.train(200, out_dir=tmp_path, eval_every=50, **QUIET)
     assert (first.replay.written, second.replay.written, result.step, result.finished) == (100, 200, 200, True)
@@ -204,8 +205,9 @@ def test_a_run_stopped_within_a_thousand_steps_goes_on_at_that_thousands_rate(tm
 
 
 def test_no_sequence_crosses_the_point_where_a_run_was_resumed(tmp_path: Path) -> None:
-    make(counters(), n_step=4).train(100, out_dir=tmp_path, callbacks=[stopping(50)], eval_every=50, **QUIET)
-    second = make(counters(), n_step=4)
+    first, second = make(counters(), n_step=4), make(counters(), n_step=4)
+    second.saved_env = first.saved_env
+    first.train(100, out_dir=tmp_path, callbacks=[stopping(50)], eval_every=50, **QUIET)
     second.train(100, out_dir=tmp_path, eval_every=50, **QUIET)
     obs = second.replay.sample_sequences(2000, 4)["obs"]
     moved = obs[:, 1:] - obs[:, :-1]
