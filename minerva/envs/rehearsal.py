@@ -125,12 +125,14 @@ def _in_fork(function: Callable[[], str], until: float) -> tuple[bool, str]:
 def _answer(function: Callable[[], str], pipe: int) -> None:
     """Write "=" and the result of `function`, or "!" and what it raised; end this process without cleaning up."""
     try:
-        _isolate(pipe)
-        text = "=" + function()
-    except BaseException as error:  # whatever an environment raises
-        text = f"!{error}"
-    os.write(pipe, text.encode()[:SIZE])
-    os._exit(0)
+        try:
+            _isolate(pipe)
+            text = "=" + function()
+        except BaseException as error:  # whatever an environment raises
+            text = f"!{error}"
+        os.write(pipe, text.encode()[:SIZE])
+    finally:  # also if the parent was killed and nobody reads: else the copy would go on training in its place
+        os._exit(0)
 
 
 def _isolate(pipe: int) -> None:

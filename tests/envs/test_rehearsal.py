@@ -1,5 +1,6 @@
 """A resume is rehearsed before it is called exact: state that no snapshot sees shows, and the run does not notice."""
 
+import os
 import random
 import signal
 import sys
@@ -241,3 +242,16 @@ def test_a_resumed_run_claims_what_held(
     said = " ".join(capsys.readouterr().out.split())
     assert ("bit for bit." in said) == exact
     assert ("start new episodes (environment 0 restored from a snapshot took other steps" in said) == (not exact)
+
+
+def test_a_copy_whose_parent_was_killed_ends_instead_of_training_in_its_place() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)  # as a kill does: nobody reads the answer
+    process = os.fork()
+    if process == 0:
+        try:
+            rehearsal._answer(lambda: "", theirs)
+        finally:
+            os._exit(7)  # reached if the copy goes on
+    os.close(theirs)
+    assert os.waitpid(process, 0)[1] == 0
