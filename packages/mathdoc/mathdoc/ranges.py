@@ -1,5 +1,7 @@
 """The part of the parser that reads tokens, indices and what runs over them."""
 
+from abc import ABC, abstractmethod
+
 from mathdoc.lexer import Token, closing
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
@@ -9,7 +11,7 @@ from mathdoc.words import COMPARISONS
 Range = dict[str, object]
 
 
-class RangeParser:
+class RangeParser(ABC):
     """Tokens with a position in them. The parser of expressions adds `sum`, `term` and `atom`."""
 
     def __init__(self, found: list[Token], bindings: list[Binding], axes: set[str]) -> None:
@@ -20,17 +22,17 @@ class RangeParser:
         self.inside: list[str] = []
         """The ends of the brackets and bars that are open, innermost last."""
 
+    @abstractmethod
     def sum(self) -> Node:
         """A sum of terms."""
-        raise NotImplementedError
 
+    @abstractmethod
     def term(self) -> Node:
         """A product of factors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def atom(self) -> Node:
         """What has no operator outside brackets."""
-        raise NotImplementedError
 
     # --- tokens ---------------------------------------------------------------------------------------------
 
