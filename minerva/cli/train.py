@@ -65,7 +65,8 @@ class RunOptions:
     envpool is several times as fast, but a run that was stopped begins new episodes when it is resumed, and the seeds
     give other episodes than gymnasium's."""
     exact: bool = False
-    """Refuse an engine that cannot resume a run as if it had never been stopped; auto then takes gymnasium."""
+    """Refuse an engine or environment that cannot resume a run as if it had never been stopped; auto then takes
+    gymnasium."""
     preset: str = "none"
     """Settings to start from instead of the defaults: a preset's name, auto (the one named after the environment, if
     there is one), or a TOML file."""

@@ -12,8 +12,10 @@ from minerva.cli.train import RunOptions, TrainCommand, saved_command
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.config import Config
 from minerva.envs.engines.registry import EngineName, engine_class
+from minerva.envs.ids import env_name
 from minerva.errors import ConfigError, RunError
 from minerva.loop.collector import Collector
+from minerva.loop.trainer import Trainer
 from minerva.runs.folder import RunFolder, new_folder_name
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result
@@ -40,6 +42,8 @@ def run(command: TrainCommand) -> int:
         init_optimizer=options.init_optimizer,
     )
     require_saved_weights(options.config, options.init_from, trainer)
+    if options.exact and not options.actors:
+        _require_snapshots(trainer)
     folder = _run_folder(algo, options)
     console = make_console(quiet=ranks.rank > 0)
     print_settings(console, algo, options, config, trainer.envs, ranks.count)
@@ -63,6 +67,8 @@ def _run_seeds(command: TrainCommand, seeds: Seeds, settings: dict[str, Any]) ->
     start = options.init_from, options.init_optimizer
     population = seeds.population(options.task, options.device, *start, _engine(options))
     require_saved_weights(options.config, options.init_from, population.trainers[0])
+    if options.exact:
+        _require_snapshots(population.trainers[0])
     folders = options.resume or seeds.folders(options.env, options.out_dir, options.run_dir)
     console = make_console()
     print_settings(console, seeds.algo, options, seeds.configs[0], population.trainers[0].envs, seeds=seeds)
@@ -116,6 +122,16 @@ def _engine(options: RunOptions) -> EngineName:
             "leave out --exact, or use --engine gymnasium."
         )
     return options.engine
+
+
+def _require_snapshots(trainer: Trainer) -> None:
+    """Raise ConfigError if the environments cannot be saved in mid-episode; training then resets them again."""
+    trainer.envs.reset(trainer.env_seeds(0))
+    if reason := trainer.envs.state_dict().get("unavailable_reason"):
+        raise ConfigError(
+            f"--exact: {env_name(trainer.env)} cannot be saved in mid-episode, so a resumed run would begin new "
+            f"episodes: {reason}. Leave out --exact, or keep the environment's state in its attributes."
+        )
 
 
 def _run_folder(algo: str, options: RunOptions) -> Path:

@@ -234,6 +234,24 @@ def test_exact_refuses_an_engine_that_begins_new_episodes(tmp_path: Path, capsys
     assert "stepped by gymnasium" in capsys.readouterr().out
 
 
+def test_exact_refuses_an_environment_whose_state_no_snapshot_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shared_state.py").write_text(
+        "import numpy\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
+        "class Gusty(PendulumEnv):\n"
+        "    gusts = []\n"
+        "    def step(self, action):\n"
+        "        self.gusts.append(1)\n"
+        "        return super().step(action + 0.01 * len(self.gusts))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = [*train_command(tmp_path / "run"), "--env", "shared_state:Gusty", "--env-kwargs", "max_episode_steps=50"]
+    assert main([*command, "--exact"]) == 2
+    assert "shared_state:Gusty cannot be saved in mid-episode" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_best_is_the_default_of_evaluate_and_can_be_said(
     finished_run: FinishedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
