@@ -84,7 +84,7 @@ def _understood(marker: Marker, notation: Notation, earlier: dict[str, Binding],
     left, right = split_equation(marker.tex)
     span = (left[0].start, left[-1].end)
     tex = marker.tex[slice(*span)]
-    visible = notation.visible(marker.scope)
+    visible = notation.visible(marker.scope, whole=marker.whole)
     if not marker.whole:
         _refuse_ambiguous(marker, tex, span, visible, earlier)
     declared = next((b for b in visible.values() if normal(b.tex) == normal(tex)), None)
@@ -205,7 +205,8 @@ def _anchor(marker: Marker, formulas: Iterable[Formula]) -> str:
     """`f-gae-a-t`: from the function and the left-hand side, numbered where two are alike."""
     left, _, _ = marker.tex.partition("=")
     left = re.sub(r"\\(mathcal|mathrm|mathbf|operatorname|text)\b", "", left)
-    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{marker.scope} {left}".replace("'", " prime ")).strip("-").lower()
+    scope = f"{marker.scope} result" if marker.whole else marker.scope
+    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{scope} {left}".replace("'", " prime ")).strip("-").lower()
     taken = {formula.anchor for formula in formulas}
     anchor, number = f"f-{words}", 1
     while anchor in taken:

@@ -8,6 +8,7 @@ atom     := symbol | number | index | ( sum ) | { sum } | |sum| | \\frac | \\sqr
             | indicator | cases
 """
 
+import math
 from collections.abc import Callable, Iterable
 
 from mathdoc.lexer import Token, closing, tokens
@@ -21,6 +22,7 @@ from mathdoc.tree import (
     Cases,
     Elementwise,
     Identity,
+    Integral,
     Inverse,
     Node,
     Number,
@@ -201,6 +203,9 @@ class _Parser(RangeParser):
         if token.text == "e" and self.peek(1) == "^":
             self.at += 2
             return Call("exp", (self.group(),), span=self.span(first))
+        if token.text == "\\infty":
+            self.at += 1
+            return Number(math.inf, span=self.span(first))
         if token.kind == "letter" and token.text in self.letters:
             self.at += 1
             return Position(token.text, span=self.span(first))
@@ -208,7 +213,7 @@ class _Parser(RangeParser):
             self.at += 1
             return Identity(span=self.span(first))
         if token.text == "\\int":
-            self.fail("a line computes a sum, not an integral: write the sum that it computes")
+            return self.integral()
         return self.unknown()
 
     def is_operator(self, command: str) -> bool:
@@ -327,6 +332,28 @@ class _Parser(RangeParser):
         first = self.at
         self.at += 4
         return self.bracketed("mean", first)
+
+    def integral(self) -> Node:
+        r"""`\int_a^b y_i \, dx_i`: what is behind the `d` is a symbol with one index."""
+        first = self.at
+        self.at += 1
+        ends: dict[str, Node | None] = {"_": None, "^": None}
+        while self.peek() in ends:
+            sign = self.peek()
+            self.at += 1
+            ends[sign] = self.group()
+        for at in range(self.at, len(self.found)):
+            upright = [token.text for token in self.found[at : at + 4]] == ["\\mathrm", "{", "d", "}"]
+            start = at + 4 if upright else at + 1
+            over = longest(self.found, start, self.bindings, self.letters) if start < len(self.found) else None
+            if (upright or self.found[at].text == "d") and over is not None and len(over[0].indices) == 1:
+                inner = _Parser(self.found[self.at : at], self.bindings, self.letters)
+                body = inner.sum() if at > self.at else Number(1.0)
+                self.at = over[1]
+                over[0].binding.used = True
+                return Integral(body, over[0], ends["_"], ends["^"], span=self.span(first))
+        self.fail("over what? An integral ends with d and a symbol that has one index: \\int y_i \\, dx_i")
+        raise AssertionError
 
     def argument_of(self) -> Node:
         """`\\arg\\max_k`."""
