@@ -38,6 +38,7 @@ from mathdoc.tree import (
 Values = Mapping[Binding, Array]
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_gamma = np.vectorize(math.gamma, otypes=[np.float64])
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "exp": np.exp,
@@ -51,6 +52,17 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "arcsin": np.arcsin,
     "arccos": np.arccos,
     "arctan": np.arctan,
+    "cot": lambda x: 1 / np.tan(x),
+    "sec": lambda x: 1 / np.cos(x),
+    "csc": lambda x: 1 / np.sin(x),
+    "coth": lambda x: 1 / np.tanh(x),
+    "atan2": np.arctan2,
+    "mod": np.mod,
+    "gamma": _gamma,
+    "factorial": lambda x: _gamma(x + 1),
+    "binom": lambda n, k: _gamma(n + 1) / (_gamma(k + 1) * _gamma(n - k + 1)),
+    "erfc": lambda x: 1 - _erf(x),
+    "Phi": lambda x: (1 + _erf(x / math.sqrt(2))) / 2,
     "sqrt": np.sqrt,
     "abs": np.abs,
     "floor": np.floor,
@@ -69,7 +81,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 COMPARE: dict[str, Callable[..., Array]] = {"<": np.less, ">": np.greater, "\\leq": np.less_equal}
 COMPARE |= {"\\geq": np.greater_equal, "=": np.equal, "\\neq": np.not_equal}
-OF_MATRIX = {"norm", "norm1", "norminf", "tr", "det", "softmax"}
+OF_MATRIX = {"norm", "norm1", "norminf", "tr", "det", "softmax", "diag"}
 
 REDUCE: dict[str, Callable[..., Array]] = {
     "sum": np.sum,
@@ -79,6 +91,7 @@ REDUCE: dict[str, Callable[..., Array]] = {
     "mean": np.mean,
     "var": np.var,
     "std": np.std,
+    "median": np.median,
     "argmax": np.argmax,
     "argmin": np.argmin,
 }
@@ -98,6 +111,8 @@ class Evaluation:
     sizes: dict[str, int] = field(default_factory=dict)
     branches: dict[Node, set[str]] | None = None
     stopped: dict[Node, Named] | None = None
+    firsts: dict[str, int] = field(default_factory=dict)
+    """The first entry at which all uses of an index are defined: 1 where `i-1` is read."""
     bases: dict[str, int] = field(default_factory=dict)
     """The number of the first entry, for an index that does not count from 0."""
     record_stops: dict[Node, Named] | None = None
@@ -131,7 +146,8 @@ class Evaluation:
             if not shifted and len({size for size, _ in found}) > 1:
                 seen = " and ".join(str(size) for size in sorted({size for size, _ in found}))
                 raise FormulaError(f"the index {letter} runs over {seen} values: one of its symbols has another axis")
-            sizes[letter] = min(size - max(shift, 0) for size, shift in found)
+            self.firsts[letter] = max(0, *(-shift for _, shift in found))
+            sizes[letter] = min(size - shift - self.firsts[letter] for size, shift in found)
         for node in walk(tree):
             if isinstance(node, Reduce) and node.letter in sizes:
                 loose |= dict.fromkeys(node.beside, sizes[node.letter])
@@ -236,7 +252,7 @@ class Evaluation:
                 values = self._between(values, len(letters), index)
                 letters += [index.letter, index.other]
                 continue
-            start = max(index.shift, 0)
+            start = index.shift + self.firsts.get(index.letter, 0)
             values = values[(slice(None),) * len(letters) + (slice(start, start + self.sizes[index.letter]),)]
             letters.append(index.letter)
         if len(set(letters)) < len(letters):
@@ -254,8 +270,8 @@ class Evaluation:
     def _position(self, node: Position) -> Named:
         if node.letter not in self.sizes:
             raise FormulaError(f"{node.letter} is used as a number, but nothing here has the index {node.letter}")
-        numbers = np.arange(self.sizes[node.letter], dtype=np.float64) + self.bases.get(node.letter, 0)
-        return Named(numbers, (node.letter,))
+        first = self.bases.get(node.letter, 0) + self.firsts.get(node.letter, 0)
+        return Named(np.arange(self.sizes[node.letter], dtype=np.float64) + first, (node.letter,))
 
     def _call(self, node: Call) -> Named:
         if node.function == "sg" and self.stopped is not None:

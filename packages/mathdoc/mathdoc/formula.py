@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mathdoc.extract import Marker, Source
 from mathdoc.guess import nearest
 from mathdoc.katex import check_syntax
-from mathdoc.lexer import tokens
+from mathdoc.lexer import separated, tokens
 from mathdoc.matching import longest
 from mathdoc.notation import Binding, Notation, normal
 from mathdoc.parser import parse, split_equation
@@ -118,7 +118,7 @@ def _left(marker: Marker, tex: str, tree: Node | None, declared: Binding | None,
         left, right = " ".join(axes) or "none", " ".join(sorted(free)) or "none"
         raise FormulaError(f"the indices differ: the table gives `{tex}` {left}, the right-hand side has {right}", 0)
     written = {index.letter for use in uses for index in use.indices if index.axis in use.binding.slots}
-    lost = sorted((free & written) - {token.text for token in tokens(tex) if token.scripted})
+    lost = sorted((free & written) - {token.text for token in separated(tokens(tex), free, set()) if token.scripted})
     if lost:
         raise FormulaError(f"the index {lost[0]} is left free: it is on the right-hand side and not on the left", 0)
     if declared:

@@ -33,7 +33,7 @@ from mathdoc.tree import (
 
 OPPOSITE = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "=": "\\neq", "\\neq": "="}
 OTHER_KIND = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "prod": "sum", "var": "std", "std": "var"}
-OTHER_KIND |= {"argmax": "argmin", "argmin": "argmax"}
+OTHER_KIND |= {"argmax": "argmin", "argmin": "argmax", "median": "mean"}
 
 
 EXCHANGED = "two indices exchanged"

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from mathdoc.lexer import Token, tokens
+from mathdoc.lexer import Token, separated, tokens
 from mathdoc.named import COLUMN, ROW
 from mathdoc.problem import FormulaError, MathdocError, Problem
 
@@ -120,7 +120,7 @@ def make_pattern(tex: str, letters: frozenset[str]) -> tuple[Token | Slot, ...]:
     """The symbol's tokens, with slots where a letter of its axes is written in a script."""
     return tuple(
         Slot(token.text) if token.scripted and token.kind == "letter" and token.text in letters else token
-        for token in tokens(tex)
+        for token in separated(tokens(tex), letters, set())
     )
 
 

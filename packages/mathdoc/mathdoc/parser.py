@@ -11,7 +11,7 @@ atom     := symbol | number | index | ( sum ) | { sum } | |sum| | \\frac | \\sqr
 import math
 from collections.abc import Callable, Iterable
 
-from mathdoc.lexer import Token, closing, tokens
+from mathdoc.lexer import Token, closing, separated, tokens
 from mathdoc.matching import guess, longest
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
@@ -38,6 +38,7 @@ from mathdoc.words import (
     ARGUMENTS,
     BARE,
     BARS,
+    BEFORE_BRACKETS,
     BRACKETED,
     BRACKETS,
     ELEMENTWISE,
@@ -49,6 +50,10 @@ from mathdoc.words import (
     TIMES,
     TRANSPOSED,
 )
+
+
+FONT = {"\\mathsf", "\\mathrm", "{", "}"}
+"""What may stand around the sign of a transpose."""
 
 
 def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
@@ -66,7 +71,9 @@ def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
 
 def parse(found: list[Token], bindings: Iterable[Binding], axes: Iterable[str]) -> Node:
     """The tree of one side of an equation."""
-    parser = _Parser(found, list(bindings), set(axes))
+    known, letters = list(bindings), set(axes)
+    found = separated(found, letters, {item.text for b in known for item in b.pattern if isinstance(item, Token)})
+    parser = _Parser(found, known, letters)
     tree = parser.sum()
     if parser.at < len(found):
         parser.fail(f"`{found[parser.at].text}` was not expected here")
@@ -80,11 +87,11 @@ class _Parser(RangeParser):
         first = self.at
         signs = [-1 if self.peek() == "-" else 1]
         self.at += self.peek() in ("+", "-")
-        terms = [self.term()]
+        terms = [self.remainder()]
         while self.peek() in ("+", "-"):
             signs.append(1 if self.peek() == "+" else -1)
             self.at += 1
-            terms.append(self.term())
+            terms.append(self.remainder())
         if len(terms) == 1 and signs == [1]:
             return terms[0]
         return Sum(tuple(terms), tuple(signs), span=self.span(first))
@@ -93,6 +100,15 @@ class _Parser(RangeParser):
         """Whether a term ends here. A bar ends it if one is open, and begins a factor if none is."""
         bar = self.peek() in BARS and bool(self.inside) and self.inside[-1] == self.peek()
         return not self.peek() or self.peek() in ENDS or bar
+
+    def remainder(self) -> Node:
+        r"""A term, or `a \bmod b` of two."""
+        first = self.at
+        left = self.term()
+        while self.peek() == "\\bmod":
+            self.at += 1
+            left = Call("mod", (left, self.term()), span=self.span(first))
+        return left
 
     def term(self) -> Node:
         first = self.at
@@ -110,16 +126,26 @@ class _Parser(RangeParser):
                 self.at += 1
                 factors[-1] = Elementwise((factors[-1], self.factor()), span=self.span(first))
                 continue
-            self.at += self.peek() in TIMES
+            inner = self.peek() == "\\cdot" and shape_of(factors[-1]) == "vector"
+            outer = self.peek() == "\\otimes" and shape_of(factors[-1]) == "vector"
+            self.at += self.peek() in TIMES or outer
             factors.append(self.factor())
+            if inner and shape_of(factors[-1]) == "vector":  # the scalar product of two vectors
+                factors[-2:] = [Product((Transposed(factors[-2]), factors[-1]), span=self.span(first))]
+            elif outer:
+                factors[-1] = Transposed(factors[-1], span=factors[-1].span)
         return factors[0] if len(factors) == 1 else Product(tuple(factors), span=self.span(first))
 
     def factor(self) -> Node:
         first = self.at
         base = self.atom()
-        while self.peek() == "^":
+        while self.peek() in ("^", "!"):
+            if self.peek() == "!":
+                self.at += 1
+                base = Call("factorial", (base,), span=self.span(first))
+                continue
             end = closing(self.found, self.at + 1)
-            written = [token.text for token in self.found[self.at + 2 : end]]
+            written = [token.text for token in self.found[self.at + 2 : end] if token.text not in FONT]
             matrix = shape_of(base)
             if matrix and written and written[-1] in TRANSPOSED and len(written) <= 2:
                 base = Transposed(Inverse(base) if written[0] == "-" else base, span=self.span(first))
@@ -186,11 +212,15 @@ class _Parser(RangeParser):
         known: dict[str, Callable[[], Node]] = {
             "\\frac": self.fraction,
             "\\sqrt": self.root,
-            "\\lfloor": lambda: self.rounded("floor", "\\rfloor"),
-            "\\lceil": lambda: self.rounded("ceil", "\\rceil"),
+            "\\binom": self.binomial,
+            "\\langle": self.scalar_product,
+            "\\lfloor": lambda: self.rounded("floor"),
+            "\\lceil": lambda: self.rounded("ceil"),
             "\\mathbb": self.blackboard,
             "\\mathbf": self.indicator,
             "\\operatorname": self.named,
+            "\\mathrm": self.named,
+            "\\text": self.named,
             "\\begin": self.cases,
             "\\arg": self.argument_of,
         }
@@ -200,9 +230,16 @@ class _Parser(RangeParser):
             return self.function(token)
         if token.text in REDUCTIONS:
             return self.reduction(REDUCTIONS[token.text])
-        if token.text == "e" and self.peek(1) == "^":
-            self.at += 2
+        upright = 4 if [self.peek(k) for k in range(5)] == ["\\mathrm", "{", "e", "}", "^"] else 0
+        if upright or (token.text == "e" and self.peek(1) == "^"):
+            self.at += max(upright, 1) + 1
             return Call("exp", (self.group(),), span=self.span(first))
+        if token.text in BEFORE_BRACKETS and self.peek(1) in ("(", "["):
+            self.at += 1
+            return Call(BEFORE_BRACKETS[token.text], self.arguments(1), span=self.span(first))
+        if token.text == "\\pi" and self.peek(1) not in ("_", "'"):
+            self.at += 1
+            return Number(math.pi, span=self.span(first))
         if token.text == "\\infty":
             self.at += 1
             return Number(math.inf, span=self.span(first))
@@ -218,7 +255,9 @@ class _Parser(RangeParser):
 
     def is_operator(self, command: str) -> bool:
         """`\\mathbb{E}` and `\\mathbf{1}` are operators, other letters in these fonts are symbols."""
-        letters = {"\\mathbb": ("E", "1"), "\\mathbf": ("1",)}.get(command)
+        if command in ("\\mathrm", "\\text"):
+            return self.operator_name() in {*NAMED, *BRACKETED, *ARGUMENTS}
+        letters = {"\\mathbb": ("E", "1", "I"), "\\mathbf": ("1",)}.get(command)
         return letters is None or ((self.peek(1), self.peek(3)) == ("{", "}") and self.peek(2) in letters)
 
     def unknown(self) -> Node:
@@ -282,23 +321,49 @@ class _Parser(RangeParser):
             return Call("sqrt", (inner,), span=self.span(first))
         return Power(inner, Quotient(Number(1.0), degree), span=self.span(first))
 
-    def rounded(self, function: str, end: str) -> Node:
+    def rounded(self, function: str) -> Node:
+        r"""`\lfloor a \rfloor`, `\lceil a \rceil`, and to the nearest `\lfloor a \rceil`."""
         first = self.at
-        return Call(function, (self.within(end),), span=self.span(first))
+        self.inside.append("")
+        self.at += 1
+        inner = self.sum()
+        self.inside.pop()
+        nearest = function == "floor" and self.peek() == "\\rceil"
+        self.take("\\rceil" if nearest else f"\\r{function}")
+        return Call("round" if nearest else function, (inner,), span=self.span(first))
+
+    def binomial(self) -> Node:
+        first = self.at
+        self.at += 1
+        return Call("binom", (self.operand(), self.operand()), span=self.span(first))
+
+    def scalar_product(self) -> Node:
+        r"""`\langle u, v \rangle`."""
+        first = self.at
+        self.at += 1
+        left = self.sum()
+        self.take(",")
+        right = self.sum()
+        self.take("\\rangle")
+        return Product((Transposed(left), right), span=self.span(first))
+
+    def operator_name(self) -> str:
+        end = closing(self.found, self.at + 1)
+        name = "".join(token.text for token in self.found[self.at + 2 : end])
+        return ALIASES.get(name, name)
 
     def named(self) -> Node:
         first = self.at
         end = closing(self.found, self.at + 1)
-        name = "".join(token.text for token in self.found[self.at + 2 : end])
-        name = ALIASES.get(name, name)
-        if name in BRACKETED:
+        name = self.operator_name()
+        if name in BRACKETED and (name not in NAMED or (end + 1 < len(self.found) and self.found[end + 1].text == "_")):
             self.at = end + 1
             return self.bracketed(BRACKETED[name], first)
         if name in ARGUMENTS:
             self.at = end
             return self.reduction(ARGUMENTS[name])
         if name not in NAMED:
-            known = ", ".join(sorted([*NAMED, *BRACKETED, *ARGUMENTS]))
+            known = ", ".join(sorted({*NAMED, *BRACKETED, *ARGUMENTS}))
             self.fail(f"\\operatorname{{{name}}} is not a known function: known are {known}")
         self.at = end + 1
         return Call(name, self.arguments(NAMED[name]), span=self.span(first))
@@ -312,12 +377,15 @@ class _Parser(RangeParser):
         conditions: list[Node] = []
         while self.peek() != "\\end":
             values.append(self.sum())
+            self.at += self.peek() == ","
             self.take("&")
             if self.peek() == "\\text":
                 self.at = closing(self.found, self.at + 1) + 1
+            if self.peek() in ("\\\\", "\\end"):
                 self.at += self.peek() == "\\\\"
                 break
             conditions.append(self.condition())
+            self.at += self.peek() == ","
             self.at += self.peek() == "\\\\"
         self.take("\\end")
         self.at = closing(self.found, self.at) + 1
@@ -327,7 +395,7 @@ class _Parser(RangeParser):
 
     def blackboard(self) -> Node:
         """`\\mathbb{E}` is a mean, `\\mathbb{1}` an indicator."""
-        if self.peek(2) == "1":
+        if self.peek(2) in ("1", "I"):
             return self.indicator()
         first = self.at
         self.at += 4

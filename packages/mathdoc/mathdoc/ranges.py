@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from mathdoc.lexer import Token
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
-from mathdoc.tree import Call, Index, Indicator, Member, Node, Number, Product, Reduce, Sum, Use, free_axes
+from mathdoc.tree import Call, Index, Indicator, Member, Node, Number, Product, Quotient, Reduce, Sum, Use, free_axes
 from mathdoc.words import COMPARISONS
 
 Range = dict[str, object]
@@ -91,7 +91,17 @@ class RangeParser(ABC):
         if self.peek() != "_":
             self.fail("over which index? Write it below: \\mathbb{E}_t[...]")
         letters, limits = self.index()
+        if kind == "cov":
+            one, other = self.arguments(2)
+            away = [Sum((part, self.reduced("mean", letters, limits, part, first)), (1, -1)) for part in (one, other)]
+            return self.reduced("mean", letters, limits, Product(tuple(away)), first)
         (body,) = self.arguments(1)
+        if kind in ("logsumexp", "softmax"):
+            power = Call("exp", (body,), span=body.span)
+            total = self.reduced("sum", letters, limits, power, first)
+            if kind == "softmax":
+                return Quotient(power, total, span=self.span(first))
+            return Call("log", (total,), span=self.span(first))
         return self.reduced(kind, letters, limits, body, first)
 
     def reduction(self, kind: str) -> Node:
