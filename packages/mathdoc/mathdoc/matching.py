@@ -66,6 +66,12 @@ def _indices(found: list[Token], token: int, letters: set[str], axis: str) -> It
             yield Index(axis, letter, 0, behind, sign), token + 3
 
 
+def _is_name(inside: list[Token]) -> bool:
+    """Whether a superscript belongs to a symbol, as in `w^{old}`, `x^{(k)}` and `x^*`: others are exponents."""
+    word = len(inside) == 1 and (inside[0].kind == "word" or inside[0].text in ("*", "+", "-", "\\prime", "\\star"))
+    return word or (len(inside) > 2 and inside[0].text == "(" and inside[-1].text == ")")
+
+
 def guess(found: list[Token], at: int) -> int:
     """Where a symbol that nobody defined seems to end: its accents, scripts and primes belong to it."""
     end = at + 1
@@ -76,7 +82,7 @@ def guess(found: list[Token], at: int) -> int:
             end += 1
         elif found[end].text in "_^" and end + 1 < len(found) and found[end + 1].text == "{":
             inside = found[end + 2 : closing(found, end + 1)]
-            if found[end].text == "^" and all(token.kind == "number" for token in inside):
+            if found[end].text == "^" and not _is_name(inside):
                 break
             end = closing(found, end + 1) + 1
         else:

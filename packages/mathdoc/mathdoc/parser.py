@@ -11,18 +11,16 @@ atom     := symbol | number | index | ( sum ) | { sum } | |sum| | \\frac | \\sqr
 import math
 from collections.abc import Callable, Iterable
 
+from mathdoc.functions import FunctionParser
 from mathdoc.lexer import Token, closing, separated, tokens
 from mathdoc.matching import guess, longest
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
-from mathdoc.ranges import RangeParser
 from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Call,
-    Cases,
     Elementwise,
     Identity,
-    Integral,
     Inverse,
     Node,
     Number,
@@ -34,7 +32,6 @@ from mathdoc.tree import (
     Transposed,
 )
 from mathdoc.words import (
-    ALIASES,
     ARGUMENTS,
     BARE,
     BARS,
@@ -50,7 +47,6 @@ from mathdoc.words import (
     TIMES,
     TRANSPOSED,
 )
-
 
 FONT = {"\\mathsf", "\\mathrm", "{", "}"}
 """What may stand around the sign of a transpose."""
@@ -80,7 +76,7 @@ def parse(found: list[Token], bindings: Iterable[Binding], axes: Iterable[str]) 
     return tree
 
 
-class _Parser(RangeParser):
+class _Parser(FunctionParser):
     # --- sums, terms, factors -------------------------------------------------------------------------------
 
     def sum(self) -> Node:
@@ -243,7 +239,7 @@ class _Parser(RangeParser):
         if token.text == "\\infty":
             self.at += 1
             return Number(math.inf, span=self.span(first))
-        if token.kind == "letter" and token.text in self.letters:
+        if token.kind == "letter" and token.text in self.letters and self.peek(1) not in ("_", "'"):
             self.at += 1
             return Position(token.text, span=self.span(first))
         if token.text == "I" and any(binding.shape for binding in self.bindings):
@@ -266,167 +262,3 @@ class _Parser(RangeParser):
         end = guess(self.found, self.at)
         start, stop = self.found[self.at].start, self.found[end - 1].end
         raise FormulaError("UNKNOWN", start, stop)
-
-    # --- functions ------------------------------------------------------------------------------------------
-
-    def function(self, token: Token) -> Node:
-        """`\\sin x`, `\\sin^2 x`, `\\log_2 x`."""
-        first = self.at
-        self.at += 1
-        base: Node | None = None
-        exponent: Node | None = None
-        if self.peek() == "_":
-            if token.text != "\\log":
-                self.fail("only a logarithm has a base")
-            self.at += 1
-            base = self.group()
-        if self.peek() == "^":
-            if self.peek(2) == "-":
-                self.fail(f"`{token.text}^{{-1}}` has two meanings: write \\arc..., or a fraction")
-            self.at += 1
-            exponent = self.group()
-        node: Node = Call(BARE[token.text], (self.argument(),), span=self.span(first))
-        if base is not None:
-            node = Quotient(node, Call("log", (base,)), span=self.span(first))
-        return node if exponent is None else Power(node, exponent, span=self.span(first))
-
-    def argument(self) -> Node:
-        """Of a function: in brackets, or bare, and then exactly one factor or one sum with its term."""
-        if self.peek() in ("(", "["):
-            return self.within(BRACKETS[self.peek()])
-        if self.peek() in REDUCTIONS and longest(self.found, self.at, self.bindings, self.letters) is None:
-            return self.factor()
-        inner = self.factor()
-        if not self.ended() and self.peek() not in {"/"} | TIMES | ELEMENTWISE:
-            self.fail("what a function without brackets applies to is one factor: write the brackets")
-        return inner
-
-    def fraction(self) -> Node:
-        first = self.at
-        self.at += 1
-        top = self.operand()
-        bottom = self.operand()
-        return Quotient(top, bottom, span=self.span(first))
-
-    def operand(self) -> Node:
-        """`{...}`, or a single sign: `\\frac12`."""
-        return self.group() if self.peek() == "{" else self.atom()
-
-    def root(self) -> Node:
-        first = self.at
-        self.at += 1
-        degree = self.within("]") if self.peek() == "[" else None
-        inner = self.operand()
-        if degree is None:
-            return Call("sqrt", (inner,), span=self.span(first))
-        return Power(inner, Quotient(Number(1.0), degree), span=self.span(first))
-
-    def rounded(self, function: str) -> Node:
-        r"""`\lfloor a \rfloor`, `\lceil a \rceil`, and to the nearest `\lfloor a \rceil`."""
-        first = self.at
-        self.inside.append("")
-        self.at += 1
-        inner = self.sum()
-        self.inside.pop()
-        nearest = function == "floor" and self.peek() == "\\rceil"
-        self.take("\\rceil" if nearest else f"\\r{function}")
-        return Call("round" if nearest else function, (inner,), span=self.span(first))
-
-    def binomial(self) -> Node:
-        first = self.at
-        self.at += 1
-        return Call("binom", (self.operand(), self.operand()), span=self.span(first))
-
-    def scalar_product(self) -> Node:
-        r"""`\langle u, v \rangle`."""
-        first = self.at
-        self.at += 1
-        left = self.sum()
-        self.take(",")
-        right = self.sum()
-        self.take("\\rangle")
-        return Product((Transposed(left), right), span=self.span(first))
-
-    def operator_name(self) -> str:
-        end = closing(self.found, self.at + 1)
-        name = "".join(token.text for token in self.found[self.at + 2 : end])
-        return ALIASES.get(name, name)
-
-    def named(self) -> Node:
-        first = self.at
-        end = closing(self.found, self.at + 1)
-        name = self.operator_name()
-        if name in BRACKETED and (name not in NAMED or (end + 1 < len(self.found) and self.found[end + 1].text == "_")):
-            self.at = end + 1
-            return self.bracketed(BRACKETED[name], first)
-        if name in ARGUMENTS:
-            self.at = end
-            return self.reduction(ARGUMENTS[name])
-        if name not in NAMED:
-            known = ", ".join(sorted({*NAMED, *BRACKETED, *ARGUMENTS}))
-            self.fail(f"\\operatorname{{{name}}} is not a known function: known are {known}")
-        self.at = end + 1
-        return Call(name, self.arguments(NAMED[name]), span=self.span(first))
-
-    def cases(self) -> Node:
-        first = self.at
-        if "".join(self.peek(k) for k in range(1, 8)) != "{cases}":
-            self.fail("of the environments only cases is known; a matrix is a symbol of the notation")
-        self.at = closing(self.found, self.at + 1) + 1
-        values: list[Node] = []
-        conditions: list[Node] = []
-        while self.peek() != "\\end":
-            values.append(self.sum())
-            self.at += self.peek() == ","
-            self.take("&")
-            if self.peek() == "\\text":
-                self.at = closing(self.found, self.at + 1) + 1
-            if self.peek() in ("\\\\", "\\end"):
-                self.at += self.peek() == "\\\\"
-                break
-            conditions.append(self.condition())
-            self.at += self.peek() == ","
-            self.at += self.peek() == "\\\\"
-        self.take("\\end")
-        self.at = closing(self.found, self.at) + 1
-        if len(values) == len(conditions):
-            self.fail("say what holds in all other cases: the last line ends with & \\text{otherwise}")
-        return Cases(tuple(values), tuple(conditions), span=self.span(first))
-
-    def blackboard(self) -> Node:
-        """`\\mathbb{E}` is a mean, `\\mathbb{1}` an indicator."""
-        if self.peek(2) in ("1", "I"):
-            return self.indicator()
-        first = self.at
-        self.at += 4
-        return self.bracketed("mean", first)
-
-    def integral(self) -> Node:
-        r"""`\int_a^b y_i \, dx_i`: what is behind the `d` is a symbol with one index."""
-        first = self.at
-        self.at += 1
-        ends: dict[str, Node | None] = {"_": None, "^": None}
-        while self.peek() in ends:
-            sign = self.peek()
-            self.at += 1
-            ends[sign] = self.group()
-        for at in range(self.at, len(self.found)):
-            upright = [token.text for token in self.found[at : at + 4]] == ["\\mathrm", "{", "d", "}"]
-            start = at + 4 if upright else at + 1
-            over = longest(self.found, start, self.bindings, self.letters) if start < len(self.found) else None
-            if (upright or self.found[at].text == "d") and over is not None and len(over[0].indices) == 1:
-                inner = _Parser(self.found[self.at : at], self.bindings, self.letters)
-                body = inner.sum() if at > self.at else Number(1.0)
-                self.at = over[1]
-                over[0].binding.used = True
-                return Integral(body, over[0], ends["_"], ends["^"], span=self.span(first))
-        self.fail("over what? An integral ends with d and a symbol that has one index: \\int y_i \\, dx_i")
-        raise AssertionError
-
-    def argument_of(self) -> Node:
-        """`\\arg\\max_k`."""
-        kind = {"\\max": "argmax", "\\min": "argmin"}.get(self.peek(1), "")
-        if not kind:
-            self.fail("`\\arg` is followed by \\max or \\min")
-        self.at += 1
-        return self.reduction(kind)

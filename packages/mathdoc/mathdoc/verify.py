@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -209,7 +209,18 @@ def _explained(formula: Formula, tree: Node, sample: Sample, precision: str, pro
     )
     candidates = [s for s in probe.samples if s.values.keys() == sample.values.keys()]
     found = repair(formula, tree, lambda t: all(_holds(t, formula.left, s, precision) for s in candidates), sample)
+    if not found.startswith("it would hold"):
+        found = _exchanged(formula, tree, candidates, precision) or found
     return message, found
+
+
+def _exchanged(formula: Formula, tree: Node, samples: list[Sample], precision: str) -> str:
+    """Which two symbols would make the formula hold if each stood for the other's variable."""
+    for one, other in combinations(formula.bindings, 2):
+        turned = [Sample({**s.values, one: s.values[other], other: s.values[one]}, s.result) for s in samples]
+        if all(_holds(tree, formula.left, sample, precision) for sample in turned):
+            return f"it would hold if `{one.tex}` were `{other.var}` and `{other.tex}` were `{one.var}`: see the table"
+    return ""
 
 
 def _holds(tree: Node, left: Binding, sample: Sample, precision: str) -> bool:
