@@ -11,7 +11,8 @@ text and what is written in its place:
     ["wrong formula"]
     "fields/kalman.py" = [['K_n = \\frac{P_n}{S_n}', 'K_n = \\frac{S_n}{P_n}']]
 
-Texts of the kind "equal form" are right, and must be accepted. Errors in different functions are planted together.
+Texts of the kind "equal form" are right, and must be accepted. Errors in different functions are planted together,
+and right forms apart from them: an error may make the values of other functions infinite.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,8 +71,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("errors", type=Path, nargs="+")
     parser.add_argument("--show", default="", help="print what is said of this kind of error")
+    parser.add_argument("--kind", nargs="*", help="plant only these kinds")
     options = parser.parse_args()
-    found = [planted for path in options.errors for planted in planted_in(path)]
+    found = [planted for path in options.errors for planted in planted_in(path, options.kind)]
     for planted in found:
         if not planted.passed or planted.kind == options.show:
             print(f"{'' if planted.passed else 'MISSED '}{planted.kind}: {planted.file}: {planted.new.strip()}")
@@ -92,8 +94,8 @@ def table(found: Iterable[Planted]) -> Iterator[str]:
         yield f"| {kind} | {len(of_it)} | {refused} | {len(of_it) - refused - neither} | {neither} |"
 
 
-def planted_in(path: Path) -> list[Planted]:
-    """Every error of a file, checked."""
+def planted_in(path: Path, kinds: Sequence[str] | None = None) -> list[Planted]:
+    """Every error of a file, or those of some kinds, checked."""
     settings = tomllib.loads(path.read_text())
     root, package = (path.parent / settings.pop("root")).resolve(), settings.pop("package")
     everything = [
@@ -101,13 +103,15 @@ def planted_in(path: Path) -> list[Planted]:
         for kind, files in settings.items()
         for file, pairs in files.items()
         for old, new in pairs
+        if not kinds or kind in kinds
     ]
     waiting = list(everything)
     while waiting:
         together: list[tuple[Planted, Place]] = []
         for planted in waiting:
             place = _place(root, package, planted)
-            if not any(place.meets(taken) for _, taken in together):
+            alike = all((planted.kind == RIGHT) == (other.kind == RIGHT) for other, _ in together)
+            if alike and not any(place.meets(taken) for _, taken in together):
                 together.append((planted, place))
         waiting = [planted for planted in waiting if all(planted is not one for one, _ in together)]
         _check_together(root, package, together)
@@ -142,6 +146,9 @@ def _about(problem: Problem, place: Place, report: Report) -> bool:
         return place.function in ("*", _section(problem.path.read_text(), problem.line))
     if problem.path != source.path:
         return False
+    scopes = {marker.line: marker.scope for marker in source.markers}
+    if problem.line in scopes and place.function != "*":
+        return scopes[problem.line] == place.function
     return place.function == "*" or _function(source.tree, problem.line + 1) == place.function or (
         _function(source.tree, problem.line) == place.function
     )  # fmt: skip
