@@ -5,6 +5,7 @@ and set. Everything is drawn from the seed, no two
 numbers are alike, and each line runs in float64 and in float32 with several seeds.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,9 +14,12 @@ from torch import Tensor
 from minerva.data.normalizers import ACTIVE_MIN, ReturnScale, RewardNorm, RunningNorm, standardized
 from minerva.distributions import SquashedGaussian
 from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics, trust_region
+from minerva.lab.analysis import statistics as analysis
+from minerva.spec import ActionSpec
 from minerva.trainers.mpo import losses as mpo
 from minerva.trainers.mpo.agent import MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
+from minerva.trainers.mpo.evaluate import CategoricalHead
 from minerva.trainers.ppo import losses as ppo
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
@@ -67,6 +71,7 @@ def run(dtype: str, seed: int) -> None:
     try:
         for exercise in (_gaussian, _lagrange, _trust_region, _optimizers, _returns, _statistics, _categorical):
             exercise(draw)
+        _scores(draw)
         for losses in (_mpo, _vmpo, _ppo, _sac):
             losses(draw)
         for agents in (_mpo_agents, _vmpo_agents, _ppo_agents, _sac_agents):
@@ -102,6 +107,8 @@ def _lagrange(draw: Draw) -> None:
     multipliers = lagrange.positive(draw(draw.act))
     lagrange.inverse_positive(multipliers)
     lagrange.floored(torch.tensor([-30.0, -17.0, 2.0]))
+    scores = draw(draw.samples, draw.batch)
+    lagrange.solved_temperature(lambda eta: mpo.weights_kl(mpo.weights(scores, eta)), draw.number(0.1, 0.3))
 
 
 def _trust_region(draw: Draw) -> None:
@@ -143,6 +150,7 @@ def _returns(draw: Draw) -> None:
     traces = returns.trace_coefficients(draw(*shape), draw(*shape), trace)
     returns.retrace(values, deltas, traces, ended, gamma)
     returns.discounted_sums(rewards, ended, draw(draw.envs), gamma)
+    returns.without_outliers(rewards[:1], torch.tensor(0.0))
     for largest in (0.02, 9.0):
         # above, below and within the limit in every row
         sides = torch.tensor([1.0, -1.0, 0.01, -0.01, 0.02, -0.03])[: draw.envs]
@@ -163,6 +171,7 @@ def _returns(draw: Draw) -> None:
 def _statistics(draw: Draw) -> None:
     mean, var, count = draw(draw.obs), draw.rand(draw.obs) + 0.5, torch.tensor(23.0 + draw.seed % 3)
     statistics.combine_moments(mean, var, count, draw(draw.rows, draw.obs))
+    statistics.active_share(torch.round(2 + draw(draw.rows, draw.obs)) / (3 + draw.seed))
     statistics.effective_samples(draw.rand(draw.samples, draw.batch))
     for update, updates in ((1, 10), (3, 11), (8, 13)):
         statistics.remaining_fraction(update, updates)
@@ -176,6 +185,9 @@ def _statistics(draw: Draw) -> None:
     rare.active[0] = 0.4 * ACTIVE_MIN
     rare(8 * draw(draw.rows, draw.obs))
     scale = ReturnScale(draw.envs, 0.9)
+    ReturnScale.scaled(scale.state, 2 * draw(draw.steps, draw.envs))
+    small = ReturnScale.followed(scale.state, 0.3 + 0.3 * draw.rand(draw.envs), torch.arange(draw.envs) % 2)
+    ReturnScale.scaled(small, 2 * draw(draw.steps, draw.envs))
     scale.state = ReturnScale.followed(scale.state, draw.rand(draw.envs) + 0.2, torch.zeros(draw.envs))
     ReturnScale.scaled(scale.state, 2 * draw(draw.steps, draw.envs))
     reward_norm = RewardNorm(draw.envs, 0.9)
@@ -204,7 +216,22 @@ def _categorical(draw: Draw) -> None:
     targets = draw(draw.batch)
     targets[1], targets[4] = low - 0.5, high + 0.7
     categorical.gaussian_histogram(targets, atoms)
+    sizes, row = (1, draw.samples, draw.batch, draw.atoms), draw(draw.batch)
+    CategoricalHead(atoms).td_target(row, draw.rand(draw.batch), (row > 1) * 1.0, draw(*sizes), torch.tensor(True))
     categorical.cross_entropy(logits, torch.softmax(draw(draw.batch, draw.atoms), -1))
+
+
+def _scores(draw: Draw) -> None:
+    """Run what computes with NumPy: the scale of actions, and statistics over runs."""
+    low, high = draw.bounds()
+    ActionSpec.continuous(low, high).to_environment(1.5 * draw(draw.samples, draw.act).numpy())
+    scores, others = ([draw(n).double().numpy() for n in sizes] for sizes in ((draw.rows, 6), (draw.batch, 9)))
+    for estimate in (analysis.iqm, lambda tasks: analysis.optimality_gap(tasks, draw.between(0.2, 0.4))):
+        estimate(scores)
+        estimate(others)
+    analysis.performance_profile(scores, draw(draw.choices).numpy())
+    analysis.probability_of_improvement(scores, [*others[1:], *others[:1]])
+    analysis.interval(draw(draw.rows, draw.act).numpy(), draw.between(0.8, 0.95))
 
 
 # --- losses -----------------------------------------------------------------------------------------------------
@@ -217,7 +244,8 @@ def _mpo(draw: Draw) -> None:
     actions = gaussian.sampled_actions(mean, log_std, draw(draw.samples, draw.batch, draw.act))
     mpo.critic_loss(draw(draw.batch), draw(draw.batch))
     for critics in (2, 4):
-        mpo.reduced_values(draw(critics, draw.samples, draw.batch), torch.tensor(True))
+        for smaller in (True, False):
+            mpo.reduced_values(draw(critics, draw.samples, draw.batch), torch.tensor(smaller))
     mpo.out_of_bounds_scores(2 + torch.abs(actions), -draw.rand(draw.act), draw.rand(draw.act))
     mpo.out_of_bounds_scores(actions, -0.3 - draw.rand(draw.act), 0.4 + draw.rand(draw.act))
     scores, temperature = draw(draw.samples, draw.batch), draw.number(0.6, 0.9)
@@ -227,7 +255,7 @@ def _mpo(draw: Draw) -> None:
     mpo.temperature_loss(scores, temperature, draw.number(0.05, 0.2))
     mpo.weighted_nll(psi, gaussian.gaussian_log_prob(mean, log_std, actions))
     mpo.mean_over_states(draw.rand(draw.batch, draw.act))
-    floor, above = torch.full((draw.act,), mpo.MULTIPLIER_FLOOR), 1 + draw.rand(draw.act)
+    floor, above = torch.full((draw.act,), 0.9 * mpo.MULTIPLIER_FLOOR), 1 + draw.rand(draw.act)
     bound, mixed = draw.number(0.05, 0.2), torch.where(torch.arange(draw.act) % 2 > 0, floor, above)
     for size in (0, 2):  # below the bound and above it
         mpo.dual_residual(bound * (size + draw.rand(draw.act)), bound, floor)
@@ -334,6 +362,9 @@ def _vmpo_agents(draw: Draw, seed: int) -> None:
         settings = {"advantage_estimator": estimator, "m_steps": m_steps, "minibatch_size": rows}
         agent = VMPOAgent(draw.obs, draw.act, None, None, "cpu", seed=seed, **layers, **settings)
         agent.learn(_rollout(draw), remaining=draw.between(0.5, 0.9))
+        agent.config = replace(agent.config, anneal_lr=True, anneal_bounds=True)
+        for remaining in (draw.between(0.5, 0.9), draw.between(0.004, 0.006)):
+            agent.hyper(remaining)
         agent.update(_weighted_rows(draw))
 
 
@@ -357,6 +388,7 @@ def _ppo_agents(draw: Draw, seed: int) -> None:
     shape = {"policy_layer_sizes": (8,), "critic_layer_sizes": (9,), "num_envs": draw.envs, "rollout_steps": draw.steps}
     for estimator in ("gae", "returns"):
         settings = {"minibatch_size": draw.steps * draw.envs // 2, "update_epochs": 2, "advantage_estimator": estimator}
+        settings["target_kl"] = draw.between(1, 2) * (1e-12 if estimator == "gae" else 1)
         settings |= draw.numbers("clip_ratio ent_coef vf_coef gamma gae_lambda", 0.1) | draw.numbers("policy_lr", 1e-4)
         agent = PPOAgent(draw.obs, draw.act, config=PPOConfig.from_dict({**shape, **settings}), seed=seed)
         agent.update(_rollout(draw), remaining=draw.between(0.6, 0.9))

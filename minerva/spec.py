@@ -185,6 +185,7 @@ class ActionSpec:
 
     @functools.cached_property
     def _half_width(self) -> Array:
+        # LaTeX: h_j = \frac{1}{2} (a_j^{high} - a_j^{low})
         return 0.5 * (self.bounds[1] - self.bounds[0])
 
     def random(self, obs: Array, draw: np.random.Generator) -> Array:
@@ -203,8 +204,10 @@ class ActionSpec:
             raise TrainingError(f"The policy gave an action that is not finite ({actions}): lower its learning rate.")
         numbers, choices = self._split(actions)
         low, high = self.bounds
+        # LaTeX: a_j = a_j^{low} + (x_j + 1) h_j
         scaled = low + (numbers + 1.0) * self._half_width
         # clipped last, because rounding can carry even an action of ±1 past its bound; np.clip takes twice as long
+        # LaTeX: \bar{a}_j = \min(\max(a_j, a_j^{low}), a_j^{high})
         within = np.minimum(np.maximum(scaled, low), high)
         return self._joined(within, choices.astype(np.int64) + np.asarray(self.starts)) if self.counts else within
 

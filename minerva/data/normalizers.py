@@ -157,13 +157,16 @@ class ReturnScale:
         """Return the state after one more step of all environments.  [E], [E]"""
         before = (state[name] for name in ("running", "largest", "gamma", "kept"))
         returns, largest = largest_return(rewards.double(), *before)
-        return {**state, "running": returns * (1 - ended.double()), "largest": largest}
+        # LaTeX: R'_k = (1 - d_k) R_k
+        running = returns * (1 - ended.double())
+        return {**state, "running": running, "largest": largest}
 
     @staticmethod
     def scaled(state: Tree, rewards: Tensor, ranks: Ranks = SINGLE) -> Tensor:
         """Return rewards in units of a third of the largest return of all ranks, clipped.  [...] -> [...]"""
-        largest = ranks.all_gathered(state["largest"]).max()
-        largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+        seen = ranks.all_gathered(state["largest"]).max()
+        # LaTeX: m = \begin{cases} m' & m' > 0 \\ 1 & \text{otherwise} \end{cases}
+        largest = torch.where(seen > 0, seen, torch.ones_like(seen))
         # LaTeX: \tilde{r} = \operatorname{clip}(\frac{3 r}{m}, -c, c)
         scaled = torch.clamp(LARGEST_SCALED * rewards / largest, -VALUE_RANGE, VALUE_RANGE)
         return scaled.to(rewards.dtype)

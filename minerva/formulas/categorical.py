@@ -20,6 +20,7 @@ def sampled_choices(logits: Tensor, noise: Tensor) -> Tensor:
     """Sample choices by the Gumbel-max trick, one or more per state.  [B, C], [..., B, C] -> [..., B]"""
     # LaTeX: x_c = \ell_c + \xi_c
     perturbed = logits + noise
+    # LaTeX: a = \arg\max_c x_c
     return perturbed.argmax(-1)
 
 
@@ -27,6 +28,7 @@ def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
     """Return the log-probability of each choice.  [..., C], [...] -> [...]"""
     # LaTeX: \log\bar{Z} = \log \sum_c \exp(\ell_c)
     log_total = torch.logsumexp(logits, -1)
+    # LaTeX: \ell_a = \sum_c \mathbf{1}[c = a] \ell_c
     chosen = torch.take_along_dim(logits, choices.unsqueeze(-1), -1).squeeze(-1)
     # LaTeX: \log\pi(a|s) = \ell_a - \log\bar{Z}
     log_prob = chosen - log_total
@@ -95,7 +97,11 @@ def gaussian_histogram(targets: Tensor, atoms: Tensor) -> Tensor:
     """
     # LaTeX: \Delta = z_2 - z_{min}
     spacing = atoms[1] - atoms[0]
-    edges = torch.cat((atoms - 0.5 * spacing, atoms[-1:] + 0.5 * spacing))
+    # LaTeX: u'_k = z_k - \frac{1}{2} \Delta
+    lower = atoms - 0.5 * spacing
+    # LaTeX: u_{max} = z_{max} + \frac{1}{2} \Delta
+    last = atoms[-1] + 0.5 * spacing
+    edges = torch.cat((lower, last.unsqueeze(0)))
     # LaTeX: x_b = \operatorname{clip}(y_b, z_{min}, z_{max})
     inside = torch.clamp(targets, atoms[0], atoms[-1])
     # LaTeX: F_{b,k} = \frac{1}{2} (1 + \operatorname{erf}(\frac{u_k - x_b}{\sqrt{2} \varsigma \Delta}))

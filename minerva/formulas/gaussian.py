@@ -97,9 +97,7 @@ def unsquashed(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return raw
 
 
+# LaTeX: \log|\frac{da}{du}| = \sum_j (\log(1 - \tanh^2 u_j) + \log(\frac{1}{2} (a_j^{high} - a_j^{low})))
 def squash_log_det(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return the log-determinant of `squashed`, to subtract from the sample's log-density.  [..., D] -> [...]"""
-    log_det = tanh_log_det(raw)
-    # LaTeX: \log|\frac{da}{du}| = \sum_j (\log(1 - \tanh^2 u_j) + \log(\frac{1}{2} (a_j^{high} - a_j^{low})))
-    log_volume = (log_det + torch.log(0.5 * (high - low))).sum(-1)
-    return log_volume
+    return (tanh_log_det(raw) + torch.log(0.5 * (high - low))).sum(-1)

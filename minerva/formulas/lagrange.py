@@ -62,7 +62,13 @@ def solved_temperature(kl: Callable[[Tensor], Tensor], bound: Tensor) -> Tensor:
     low = torch.full_like(bound, math.log(TEMPERATURE_MIN))
     width = torch.full_like(bound, math.log(TEMPERATURE_MAX / TEMPERATURE_MIN))
     for _ in range(ROUNDS):
-        over = torch.func.vmap(kl)(torch.exp(low + width * inner)) > bound
+        # LaTeX: \eta_k = \exp(\ell' + w' x_k)
+        temperatures = torch.exp(low + width * inner)
+        kls = torch.func.vmap(kl)(temperatures)
+        # LaTeX: o_k = \mathbf{1}[D_k > \epsilon]
+        over = kls > bound
+        # LaTeX: w = \frac{w'}{8}
         width = width / SECTIONS
+        # LaTeX: \ell = \ell' + w \sum_k o_k
         low = low + width * over.sum(0)
     return torch.exp(low + 0.5 * width)

@@ -20,6 +20,10 @@ def clip_by_norm(gradient: Tensor, max_norm: Tensor) -> Tensor:
     return clipped
 
 
+# LaTeX[slack float32=1e-4 "1 - 0.999^n keeps four digits in single precision while n is small"]: \theta_k = \theta'_k - \beta \frac{\frac{\beta_1 m'_k + (1 - \beta_1) g_k}{1 - \beta_1^{n'+1}}}{\sqrt{\frac{\beta_2 v'_k + (1 - \beta_2) g_k^2}{1 - \beta_2^{n'+1}}} + 10^{-5}}
+# LaTeX: n = n' + 1
+# LaTeX: m_k = \beta_1 m'_k + (1 - \beta_1) g_k
+# LaTeX: v_k = \beta_2 v'_k + (1 - \beta_2) g_k^2
 def adam(
     parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -50,6 +54,9 @@ def decayed(moved: Tensor, before: Tensor, decay: Tensor, learning_rate: Tensor)
     return smaller
 
 
+# LaTeX: \theta_k = \theta'_k - \beta (\kappa m'_k + g_k)
+# LaTeX: n = n' + 1
+# LaTeX: m_k = \kappa m'_k + g_k
 def sgd(
     parameters: Tensor, gradient: Tensor, moments: dict[str, Tensor], learning_rate: Tensor, momentum: float
 ) -> tuple[Tensor, dict[str, Tensor]]:

@@ -22,6 +22,7 @@ def td_errors(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: 
     return deltas
 
 
+# LaTeX: A_t = \sum_{k \geq t} (\gamma \lambda)^{k-t} \delta_k \prod_{l=t}^{k-1} (1 - d_l)
 def gae(deltas: Tensor, ended: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Tensor:
     """Return generalised advantage estimates (Schulman et al. 2016, eq. 16), cut at every episode's end."""
     advantages = []
@@ -33,6 +34,7 @@ def gae(deltas: Tensor, ended: Tensor, gamma: Tensor, gae_lambda: Tensor) -> Ten
     return torch.stack(advantages).flip(0)
 
 
+# LaTeX: G_t = \sum_{k \geq t} \gamma^{k-t} (r_k + \gamma (d_k (1 - e_k) + (1 - d_k) \mathbf{1}[k = T - 1]) V(s_{k+1})) \prod_{l=t}^{k-1} (1 - d_l)
 def discounted_returns(
     rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: Tensor
 ) -> Tensor:
@@ -76,6 +78,9 @@ def advantages_and_returns(
     return advantages, returns
 
 
+# LaTeX: R = \sum_t \gamma^t r_t \prod_{k<t} (1 - d_k)
+# LaTeX: \Gamma = \gamma^{\sum_t \prod_{k<t} (1 - d_k)}
+# LaTeX: n = \sum_t \prod_{k<t} (1 - d_k)
 def n_step_sums(rewards: Tensor, ended: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the n-step discounted reward, the discount of the bootstrap value, and n.  [T, E] -> [E] each
 
@@ -124,6 +129,7 @@ def trace_coefficients(log_prob: Tensor, behaviour_log_prob: Tensor, retrace_lam
     return traces
 
 
+# LaTeX: Q^{ret} = Q'(s_0, a_0) + \sum_t \gamma^t \delta_t \prod_{k<t} c_{k+1} (1 - d_k)
 def retrace(values: Tensor, deltas: Tensor, traces: Tensor, ended: Tensor, gamma: Tensor) -> Tensor:
     """Return Retrace's target for the first row (Munos et al. 2016, eq. 4); an episode's end cuts the trace.  -> [E]
 
@@ -141,6 +147,8 @@ def retrace(values: Tensor, deltas: Tensor, traces: Tensor, ended: Tensor, gamma
     return target
 
 
+# LaTeX: R_t = \sum_{k \leq t} \gamma^{t-k} r_k \prod_{l=k}^{t-1} (1 - d_l) + \gamma^{t+1} \bar{R} \prod_{l<t} (1 - d_l)
+# LaTeX: \bar{R}' = \sum_t \gamma^{T-1-t} r_t \prod_{l \geq t} (1 - d_l) + \gamma^T \bar{R} \prod_t (1 - d_t)
 def discounted_sums(rewards: Tensor, ended: Tensor, before: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     """Return discounted reward sums since each episode's start [T, E], and the sum to carry into the next call [E].
 
@@ -164,6 +172,7 @@ def without_outliers(rewards: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
     """
     kept = []
     for reward in rewards:
+        # LaTeX: \ell = \begin{cases} 10 m' & m' > 0 \\ \infty & \text{otherwise} \end{cases}
         limit = torch.where(largest > 0, 10 * largest, torch.full_like(largest, torch.inf))
         # LaTeX: x_k = \operatorname{clip}(r_k, -\ell, \ell)
         clipped = torch.clamp(reward, -limit, limit)
@@ -182,6 +191,7 @@ def largest_return(
     A reward counts for no more than the largest return: one that is out of all proportion can at most double it, and if
     such rewards are the rule, a few steps suffice.  [E] thrice -> [E] twice
     """
+    # LaTeX: \ell_k = \begin{cases} m'_k & m'_k > 0 \\ \infty & \text{otherwise} \end{cases}
     limit = torch.where(largest > 0, largest, torch.full_like(largest, torch.inf))
     # LaTeX: x_k = \operatorname{clip}(r_k, -\ell_k, \ell_k)
     clipped = torch.clamp(rewards, -limit, limit)

@@ -3,11 +3,17 @@
 from torch import Tensor
 
 
+# LaTeX: \mu'_j = \mu_j + \frac{n}{c + n} (\mathbb{E}_i[x_{i,j}] - \mu_j)
+# LaTeX: v'_j = \frac{c v_j + n \operatorname{Var}_i(x_{i,j})}{c + n} + \frac{c n}{(c + n)^2} (\mathbb{E}_i[x_{i,j}] - \mu_j)^2
+# LaTeX: c' = c + n
 def combine_moments(mean: Tensor, var: Tensor, count: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return running mean, variance and count, updated with the rows of `batch` [n, D]."""
     return merge_moments(mean, var, count, batch.mean(0), batch.var(0, correction=0), batch.shape[0])
 
 
+# LaTeX: \mu'_j = \mu_j + \frac{n}{c + n} (\bar{x}_j - \mu_j)
+# LaTeX: v'_j = \frac{c v_j + n \bar{v}_j}{c + n} + \frac{c n}{(c + n)^2} (\bar{x}_j - \mu_j)^2
+# LaTeX: c' = c + n
 def merge_moments(
     mean: Tensor, var: Tensor, count: Tensor, batch_mean: Tensor, batch_var: Tensor, n: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -29,6 +35,7 @@ def active_share(rows: Tensor) -> Tensor:
     It is 1 for a continuous quantity, and small for one that rests at a constant but for a few rows.
     """
     rest = rows.median(0, keepdim=True).values
+    # LaTeX: x_{i,j} = \mathbf{1}[r_{i,j} \neq \tilde{r}_j]
     differs = (rows != rest).to(rows.dtype)
     # LaTeX: p_j = \frac{1}{n} \sum_i x_{i,j}
     share = differs.mean(0)

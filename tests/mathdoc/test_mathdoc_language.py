@@ -28,8 +28,9 @@ def matrix(tex: str, values: np.ndarray) -> Binding:
 
 names = {"a": np.array(0.7), "b": np.array(0.4), "N": np.array(7.0), "x": draw(7), "y": draw(7), "Q": draw((5, 7))}
 names |= {"S": (draw(7) > 0).astype(float), "A": draw((4, 4)), "B": draw((4, 4)), "v": draw(4), "w": draw(4)}
+names |= {"f": names["x"][0], "g": names["x"][-1]}
 AXES = {"x": ("x_i", ("i",)), "y": ("y_i", ("i",)), "Q": ("Q_{t,i}", ("t", "i")), "S": ("S", ("i",))}
-bindings = {Binding(*[AXES[n][0], n, AXES[n][1]] if n in AXES else [n, n, ()]): names[n] for n in "abNxyQS"}
+bindings = {Binding(*[AXES[n][0], n, AXES[n][1]] if n in AXES else [n, n, ()]): names[n] for n in "abNfgxyQS"}
 bindings |= {matrix(name, names[name]): names[name] for name in "ABvw"}
 
 BLOCKS = re.findall(r"```formulas\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -41,7 +42,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(("tex", "code"), EXAMPLES, ids=[example[0] for example in EXAMPLES])
 def test_an_example_has_the_value_of_its_expression(tex: str, code: str) -> None:
     check_syntax(f"z = {tex}")
-    tree = parse(tokens(tex), bindings, "tik")
+    tree = parse(tokens(tex), bindings, "tikl")
     value = Evaluation(bindings).run(tree)
     order = tuple(axis for axis in ("t", "i", "k", ROW, COLUMN) if axis in value.axes)
     expected = eval(code, {"np": np, "math": math, **names})

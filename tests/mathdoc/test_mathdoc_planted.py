@@ -28,7 +28,8 @@ DUAL = r"\mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_i
 CLIPPED = r"V_{old}(s_t) + \operatorname{clip}(V_\theta(s_t) - V_{old}(s_t), -\epsilon_{clip}, \epsilon_{clip})"
 SWAPPED = r"V_\theta(s_t) + \operatorname{clip}(V_{old}(s_t) - V_\theta(s_t), -\epsilon_{clip}, \epsilon_{clip})"
 BOOTSTRAP = "    # LaTeX: y = R + \\Gamma (1 - e) V(s')\n"
-WEIGHTS_KL = "    # LaTeX: D_\\psi = \\frac{1}{B} \\sum_b \\sum_i \\psi_{b,i} \\log(N \\psi_{b,i})\n"
+CLOSEST = "    closest = 0.0625 * torch.finfo(actions.dtype).eps * (high - low)\n"
+UNSQUASHED = "    # LaTeX: u_j = \\frac{1}{2} (\\log\\max(a_j - a_j^{low}, c_j) - \\log\\max(a_j^{high} - a_j, c_j))\n"
 
 WRONG = [
     Planted(
@@ -195,10 +196,10 @@ WRONG = [
     ),
     Planted(
         "a formula moved one line up",
-        "trainers.mpo.losses",
-        "    n = psi.shape[0]\n" + WEIGHTS_KL,
-        WEIGHTS_KL + "    n = psi.shape[0]\n",
-        "`N` stands for what this line assigns",
+        "formulas.gaussian",
+        CLOSEST + UNSQUASHED,
+        UNSQUASHED + CLOSEST,
+        "`c_j` stands for what this line assigns",
     ),
     Planted(
         "the formula of another line",

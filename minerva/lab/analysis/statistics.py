@@ -27,7 +27,9 @@ def iqm(scores: Scores) -> Array:
     """Return the mean of the middle half of all runs of all tasks.  K × [..., N_k] -> [...]"""
     ordered = np.sort(_pooled(scores), axis=-1)
     runs = ordered.shape[-1]
+    # LaTeX: c = \lfloor \frac{N}{4} \rfloor
     cut = runs // 4
+    # LaTeX: \bar{x} = \frac{1}{N - 2 c} \sum_{n=c+1}^{N-c} x_n
     return np.asarray(ordered[..., cut : runs - cut].mean(axis=-1))
 
 
@@ -38,12 +40,15 @@ def mean(scores: Scores) -> Array:
 
 def optimality_gap(scores: Scores, target: float = 1.0) -> Array:
     """Return the mean shortfall of runs below `target`; runs above it count as 0.  K × [..., N_k] -> [...]"""
+    # LaTeX: g = \tau - \mathbb{E}_n[\min(x_n, \tau)]
     return np.asarray(target - np.minimum(_pooled(scores), target).mean(axis=-1))
 
 
 def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> Array:
     """Return the share of runs that score above each of T thresholds.  K × [..., N_k] -> [..., T]"""
+    # LaTeX: y_{t,n} = \mathbf{1}[x_n > \tau_t]
     above = _pooled(scores)[..., None, :] > _array(thresholds)[:, None]
+    # LaTeX: p_t = \mathbb{E}_n[y_{t,n}]
     return np.asarray(above.mean(axis=-1))
 
 
@@ -51,8 +56,11 @@ def probability_of_improvement(scores: Scores, others: Scores) -> Array:
     """Return the probability that a run beats one of `others` on the same task; ties count 1/2.  K × [...] -> [...]"""
     tasks = []
     for task, other in zip(scores, others, strict=True):
+        # LaTeX: \Delta_{n,m} = x_n - y_m
         difference = _array(task)[..., :, None] - _array(other)[..., None, :]
-        tasks.append((np.sign(difference).mean(axis=(-2, -1)) + 1) / 2)
+        # LaTeX: P = \frac{1}{2} (\mathbb{E}_{n,m}[\operatorname{sign}(\Delta_{n,m})] + 1)
+        better = (np.sign(difference).mean(axis=(-2, -1)) + 1) / 2
+        tasks.append(better)
     return _over_tasks(tasks)
 
 
@@ -73,6 +81,7 @@ def resampled(scores: Scores, draws: Sequence[Indices]) -> list[Array]:
 
 def interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[Array, Array]:
     """Return the percentile interval of a statistic, given on all resamples.  [times, ...] -> [...] and [...]"""
+    # LaTeX: \alpha = \frac{1 - c}{2}
     tail = (1 - confidence) / 2
     low, high = np.quantile(_array(values), [tail, 1 - tail], axis=0)
     return low, high

@@ -211,6 +211,7 @@ class CategoricalHead(HistogramHead):
         self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor, smaller: Tensor
     ) -> Tensor:
         """Return the distribution averaged over N next actions, its atoms shifted and projected.  -> [B, A]"""
+        # LaTeX: \bar{p}_{b,k} = \frac{1}{N} \sum_i \frac{\exp(\ell_{b,i,k})}{\sum_l \exp(\ell_{b,i,l})}
         mixture = torch.softmax(next_outputs[0], -1).mean(0)
         rewards, discount, terminated = (part.unsqueeze(-1) for part in (rewards, discount, terminated))
         positions = bootstrapped(rewards, discount, self.atoms, terminated)

@@ -25,6 +25,7 @@ def reduced_values(values: Tensor, smaller: Tensor) -> Tensor:
     lowest = values.amin(0)
     # LaTeX: Q_{mean} = \frac{1}{C} \sum_c Q_c
     mean = values.mean(0)
+    # LaTeX: Q = \begin{cases} Q_{min} & q = 1 \\ Q_{mean} & \text{otherwise} \end{cases}
     return torch.where(smaller, lowest, mean)
 
 
@@ -52,9 +53,8 @@ def weights(scores: Tensor, temperature: Tensor) -> Tensor:
 
 def weights_kl(psi: Tensor) -> Tensor:
     """Return the KL of the weights from uniform ones, averaged over states, which the E-step bounds.  [N, B] -> []"""
-    n = psi.shape[0]
     # LaTeX: D_\psi = \frac{1}{B} \sum_b \sum_i \psi_{b,i} \log(N \psi_{b,i})
-    kl = torch.xlogy(psi, n * psi).sum(0).mean()
+    kl = torch.xlogy(psi, psi.shape[0] * psi).sum(0).mean()
     return kl
 
 
@@ -67,9 +67,8 @@ def weights_entropy(psi: Tensor) -> Tensor:
 
 def temperature_loss(scores: Tensor, temperature: Tensor, bound: Tensor) -> Tensor:
     """Return the temperature's dual (eq. 9), whose derivative is bound - KL of the weights.  [N, B], [], [] -> []"""
-    log_n = math.log(scores.shape[0])
     # LaTeX: \mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_i \exp(Q_{b,i} / \eta) - \log N)
-    loss = temperature * (bound + torch.logsumexp(scores / temperature, 0).mean() - log_n)
+    loss = temperature * (bound + torch.logsumexp(scores / temperature, 0).mean() - math.log(scores.shape[0]))
     return loss
 
 
@@ -101,7 +100,8 @@ def dual_residual(kls: Tensor, bound: Tensor, multipliers: Tensor) -> Tensor:
     """
     # LaTeX: x_j = \frac{D_j - \epsilon}{\epsilon}
     excess = (kls - bound) / bound
+    # LaTeX: F_j = \mathbf{1}[\alpha_j \leq \alpha_{min}]
     at_floor = multipliers <= MULTIPLIER_FLOOR
-    # LaTeX: x_{max} = \max_j \begin{cases} \max(x_j, 0) & j \in F \\ |x_j| & \text{otherwise} \end{cases}
+    # LaTeX: x_{max} = \max_j \begin{cases} \max(x_j, 0) & F_j = 1 \\ |x_j| & \text{otherwise} \end{cases}
     largest = torch.where(at_floor, torch.clamp(excess, min=0), torch.abs(excess)).max()
     return largest

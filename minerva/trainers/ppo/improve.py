@@ -47,7 +47,9 @@ class PolicyImprovement:
             state = select(alive, after, state)
             metrics = select(alive, last, metrics) if metrics else last
             if self.config.target_kl:
-                alive = alive & (self.ranks.mean(metrics["losses/approx_kl"]) <= hyper["target_kl"])
+                # LaTeX: w = \mathbf{1}[D \leq D_{max}]
+                within = self.ranks.mean(metrics["losses/approx_kl"]) <= hyper["target_kl"]
+                alive = alive & within
                 if alive.device.type == "cpu" and not transformed() and not alive.any():
                     break
         return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}

@@ -205,6 +205,7 @@ class VMPOAgent(Agent):
         config = self.config
         # LaTeX: \beta'_\alpha = \frac{\beta_\alpha}{\sqrt{M}}
         alpha_lr = config.alpha_lr / math.sqrt(config.m_steps)
+        # LaTeX: x = \begin{cases} \max(f, 0.01)^2 & a = 1 \\ 1 & \text{otherwise} \end{cases}
         share = max(remaining, 0.01) ** 2 if config.anneal_bounds else 1.0
         return {
             "alpha_lr": alpha_lr,

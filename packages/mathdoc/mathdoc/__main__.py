@@ -78,6 +78,8 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
         write_records(report, options.json)
     for problem in [*report.problems, *(report.blind if options.strict else [])]:
         print(problem, end="\n\n")
+    for line in report.excused if options.strict else ():
+        print(f"excused: {line}")
     lost = [] if options.update_baseline else lost_levels(report)
     for line in lost:
         print(f"level lost: {line}. If that is meant: mathdoc check --update-baseline", file=sys.stderr)
@@ -137,7 +139,7 @@ def summary(report: Report) -> str:
     lines.append(
         f"{total} formulas: {held} verified, {slack} with stated slack, {prose} prose ({share} hold); "
         f"{rejected} of {mutants} mutants rejected; {len(report.problems)} problems; "
-        f"{len(report.blind)} not seen; {report.seconds:.1f} s"
+        f"{len(report.blind)} not seen, {len(report.excused)} excused; {report.seconds:.1f} s"
     )
     if not can_render():
         lines.append('Whether KaTeX accepts the formulas was not checked: pip install "mathdoc[site]"')

@@ -7,13 +7,16 @@ whose compiled functions hide their values, is told to run them line by line.
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from mathdoc.named import Array
+
+PUT = "__mathdoc_put__"
+"""A function that exchanges one entry of an array."""
 
 
 class NotAnArrayError(Exception):
@@ -59,6 +62,42 @@ def gradients(
     return _by_torch(values, computed) or _by_jax(values, computed)
 
 
+def with_entries(call: ast.expr, leaves: Sequence[str]) -> ast.expr:
+    """A call in which the entries among the leaves, such as `values[0]` or `batch["x"]`, stand beside their arrays."""
+    entries: dict[str, list[ast.Subscript]] = {}
+    for leaf in (_parsed(text).body for text in leaves):
+        if (
+            isinstance(leaf, ast.Subscript)
+            and isinstance(leaf.value, ast.Name)
+            and isinstance(leaf.slice, ast.Constant)
+        ):
+            entries.setdefault(leaf.value.id, []).append(leaf)
+
+    class Beside(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            found = entries.get(node.id, [])
+            whole: ast.expr = node
+            for entry in found:
+                key = entry.slice.value  # type: ignore[attr-defined]
+                if isinstance(key, str):
+                    whole = ast.Dict([None, ast.Constant(key)], [whole, entry])
+                else:
+                    whole = ast.Call(ast.Name(PUT, ast.Load()), [whole, entry.slice, entry], [])
+            return whole
+
+    expanded: ast.expr = ast.fix_missing_locations(Beside().visit(_copy(call)))
+    return expanded
+
+
+def put(array: Any, place: int, entry: Any) -> Any:
+    """An array with another entry, through which gradients flow."""
+    if hasattr(array, "at"):
+        return array.at[place].set(entry)
+    changed = array.clone()
+    changed[place] = entry
+    return changed
+
+
 def has_gradient(value: Any) -> bool:
     """Whether a value is an array of floats that gradients can flow through."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
@@ -84,8 +123,9 @@ def _by_torch(values: dict[str, Any], computed: Computed) -> tuple[Array, dict[s
         return None
     with library.enable_grad():
         result = computed(tensors)
-        weights = library.rand(result.shape, generator=library.Generator().manual_seed(0), dtype=result.dtype)
-        total = (result * weights).sum()
+        smooth = result if result.is_floating_point() else result.to(library.float64)
+        weights = library.rand(smooth.shape, generator=library.Generator().manual_seed(0), dtype=smooth.dtype)
+        total = (smooth * weights).sum()
         wanted = list(tensors.values())
         slopes = (
             library.autograd.grad(total, wanted, allow_unused=True) if total.requires_grad else [None] * len(wanted)

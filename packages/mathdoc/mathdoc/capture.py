@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from mathdoc.backend import NotAnArrayError, gradients, has_gradient, to_array
+from mathdoc.backend import PUT, NotAnArrayError, gradients, has_gradient, put, to_array, with_entries
+from mathdoc.extract import PART
 from mathdoc.formula import Formula
 from mathdoc.named import Array
 from mathdoc.notation import Binding
@@ -30,6 +31,8 @@ KEPT = 12
 """Executions of a line that are kept: the first half, and of the later ones a random choice."""
 WITH_GRADIENTS = 3
 HOOK = "__mathdoc__"
+Numbers = dict[tuple[int, int], list[int]]
+"""The probes of each marked statement, by its place; a function that returns several values has several."""
 RETURNED = "__mathdoc_returned__"
 
 
@@ -72,10 +75,17 @@ class Recorder:
         self.random = random.Random(0)
         self.recording = False
 
-    def before(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
+    def before(self, numbers: Sequence[int], scope: dict[str, Any], local: dict[str, Any]) -> None:
         """Copy what the right-hand side reads, and differentiate the line on it, which may overwrite what it reads."""
-        if not self.recording:
-            return
+        for number in numbers if self.recording else ():
+            self._before(number, scope, local)
+
+    def after(self, numbers: Sequence[int], scope: dict[str, Any], local: dict[str, Any]) -> None:
+        """Copy what the statement assigned."""
+        for number in numbers if self.recording else ():
+            self._after(number, scope, local)
+
+    def _before(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
         probe = self.probes[number]
         values = self._read(probe, scope, local)
         sample = None if values is None else Sample(values, np.zeros(()))
@@ -87,20 +97,20 @@ class Recorder:
                 self.recording = True
         self.pending.setdefault(number, []).append(sample)
 
-    def after(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
-        """Copy what the statement assigned."""
-        if not self.recording or not self.pending.get(number):
+    def _after(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
+        if not self.pending.get(number):
             return
         sample, probe = self.pending[number].pop(), self.probes[number]
         if sample is None:
             return
+        marker = probe.formula.marker
         probe.runs += 1
         position = len(probe.samples) if len(probe.samples) < KEPT else self.random.randrange(probe.runs)
         if position >= KEPT or (len(probe.samples) == KEPT and position < KEPT // 2):
             return
-        target = RETURNED if probe.formula.marker.target == "return" else probe.formula.marker.target
         try:
-            sample.result = to_array(eval(target, scope, local))
+            found = eval(RETURNED if marker.target == "return" else marker.target, scope, local)
+            sample.result = to_array(part_of(found, marker.part) if marker.whole else found)
         except NotAnArrayError as error:
             probe.skipped = str(error)
             return
@@ -124,6 +134,8 @@ class Recorder:
     @staticmethod
     def _differentiate(probe: Probe, sample: Sample, scope: dict[str, Any], local: dict[str, Any]) -> None:
         formula, value = probe.formula, probe.formula.marker.value
+        if value is not None and formula.marker.whole:
+            value = with_entries(value, [binding.var for binding in formula.smooth])
         names = {f"__leaf_{number}__": binding for number, binding in enumerate(formula.smooth)}
         leaves = {name: binding.var for name, binding in names.items()}
         raw = {binding: eval(probe.codes[binding], scope, local) for binding in formula.smooth}
@@ -131,7 +143,8 @@ class Recorder:
         why = "its expression is not in the line"
         found = None
         try:
-            found = gradients(value, leaves, scope, local) if value is not None and smooth else None
+            known = {**local, PART: part_of, PUT: put}
+            found = gradients(value, leaves, scope, known) if value is not None and smooth else None
         except Exception as error:  # whatever the line's own code raises when it is computed again
             why = f"computing the line again failed: {error}"
         if found is not None:
@@ -141,6 +154,26 @@ class Recorder:
             if _stopped_around(raw.values()):
                 sample.gradients = {binding: np.zeros_like(slope) for binding, slope in sample.gradients.items()}
         probe.uncompared |= {binding: why for binding in smooth if binding not in sample.gradients}
+
+
+def part_of(result: Any, part: tuple[int, int]) -> Any:
+    """One of the values that a function returns, which may be in tuples, lists and dictionaries."""
+    number, count = part
+    if count == 1:
+        return result
+    found = list(_flattened(result))
+    if len(found) != count:
+        raise NotAnArrayError(f"the function returns {len(found)} values and has {count} formulas")
+    return found[number]
+
+
+def _flattened(result: Any) -> Iterator[Any]:
+    inner = result.values() if isinstance(result, dict) else result if isinstance(result, (tuple, list)) else None
+    if inner is None:
+        yield result
+    else:
+        for value in inner:
+            yield from _flattened(value)
 
 
 def _stopped_around(values: Iterable[Any]) -> bool:
@@ -156,15 +189,15 @@ def _stopped_around(values: Iterable[Any]) -> bool:
 class _Rewriter(ast.NodeTransformer):
     """Calls of the hooks around marked statements."""
 
-    def __init__(self, numbers: dict[tuple[int, int], int]) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
 
     def visit(self, node: ast.AST) -> Any:
         """The statement between two calls, if it is marked."""
-        number = self.numbers.get((node.lineno, node.col_offset)) if isinstance(node, ast.stmt) else None
-        if number is None:
+        numbers = self.numbers.get((node.lineno, node.col_offset), []) if isinstance(node, ast.stmt) else []
+        if not numbers:
             return self.generic_visit(node)
-        before, after = _call("before", number), _call("after", number)
+        before, after = _call("before", numbers), _call("after", numbers)
         if isinstance(node, ast.FunctionDef):
             return _watched(self.generic_visit(node), before, after)
         if isinstance(node, ast.Return) and node.value is not None:
@@ -178,10 +211,17 @@ class _Rewriter(ast.NodeTransformer):
 
 def rewritten(tree: ast.Module, recorder: Recorder) -> ast.Module:
     """A module's syntax with the hooks around the marked statements that a recorder watches."""
-    statements = [probe.formula.marker.statement for probe in recorder.probes]
-    numbers = {(statement.lineno, statement.col_offset): number for number, statement in enumerate(statements)}
-    module: ast.Module = _Rewriter(numbers).visit(tree)
+    module: ast.Module = _Rewriter(_numbered(enumerate(recorder.probes))).visit(tree)
     return module
+
+
+def _numbered(probes: Iterable[tuple[int, Probe]]) -> Numbers:
+    """The probes of each marked statement, by its place."""
+    numbers: Numbers = {}
+    for number, probe in probes:
+        statement = probe.formula.marker.statement
+        numbers.setdefault((statement.lineno, statement.col_offset), []).append(number)
+    return numbers
 
 
 def _watched(function: Any, before: ast.stmt, after: ast.stmt) -> ast.FunctionDef:
@@ -217,14 +257,14 @@ class _Returns(ast.NodeTransformer):
         return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
 
 
-def _call(name: str, number: int) -> ast.stmt:
-    return ast.parse(f"{HOOK}.{name}({number}, globals(), locals())").body[0]
+def _call(name: str, numbers: list[int]) -> ast.stmt:
+    return ast.parse(f"{HOOK}.{name}({numbers}, globals(), locals())").body[0]
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
     """Loads a module with its marked statements rewritten; nothing is cached."""
 
-    def __init__(self, name: str, path: str, recorder: Recorder, numbers: dict[tuple[int, int], int]) -> None:
+    def __init__(self, name: str, path: str, recorder: Recorder, numbers: Numbers) -> None:
         super().__init__(name, path)
         self.recorder = recorder
         self.numbers = numbers
@@ -243,11 +283,10 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.numbers: dict[str, dict[tuple[int, int], int]] = {}
+        files: dict[str, list[tuple[int, Probe]]] = {}
         for number, probe in enumerate(recorder.probes):
-            marker = probe.formula.marker
-            place = (marker.statement.lineno, marker.statement.col_offset)
-            self.numbers.setdefault(str(marker.path.resolve()), {})[place] = number
+            files.setdefault(str(probe.formula.marker.path.resolve()), []).append((number, probe))
+        self.numbers = {path: _numbered(probes) for path, probes in files.items()}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

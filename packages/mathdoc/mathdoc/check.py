@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mathdoc.backend import computing
+from mathdoc.between import between
 from mathdoc.capture import Probe, Recorder, rewriting
 from mathdoc.extract import Source, package_sources
 from mathdoc.formula import Formula, understand
@@ -19,7 +20,7 @@ from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
 from mathdoc.reading import line_faults
 from mathdoc.settings import Settings
-from mathdoc.unmarked import unmarked
+from mathdoc.unmarked import Excuses, unmarked
 from mathdoc.verify import Verdict, verify
 
 PRECISIONS = ("float64", "float32")
@@ -37,6 +38,10 @@ class Report:
     notations: dict[str, Notation]
     verdicts: list[Verdict] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    between: list[Problem] = field(default_factory=list)
+    """What functions do between their formulas."""
+    excused: list[str] = field(default_factory=list)
+    """The same where somebody wrote down why no formula sees it."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -47,7 +52,7 @@ class Report:
     @property
     def blind(self) -> list[Problem]:
         """What the check could not see of the formulas that passed."""
-        return [spot for verdict in self.verdicts for spot in verdict.blind]
+        return [*(spot for verdict in self.verdicts for spot in verdict.blind), *self.between]
 
     def of(self, module: str) -> list[Verdict]:
         """The verdicts of one module, in the order of its lines."""
@@ -67,6 +72,7 @@ def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEED
         formulas += found
         report.problems += [*problems, *strange_names(source, notation, found), *line_faults(source, found)]
     report.problems += [*_stray_tables(settings, report), *unmarked(sources, settings.notation.parent)]
+    _look_between(report, formulas)
     if truth:
         probes = {precision: run(settings, formulas, precision, report.problems, seeds) for precision in PRECISIONS}
         for number, formula in enumerate(formulas):
@@ -77,6 +83,19 @@ def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEED
         report.problems += verdict.problems
     report.seconds, report.cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
     return report
+
+
+def _look_between(report: Report, formulas: Sequence[Formula]) -> None:
+    """What functions do between their formulas, but for what is excused."""
+    excuses = Excuses(report.settings.notation.parent, "between")
+    for source in report.sources:
+        for scope, spot in between(source, [f for f in formulas if f.marker.path == source.path]).items():
+            reason = excuses.reason(f"{source.module}.{scope}")
+            if reason:
+                report.excused.append(f"{source.module}.{scope}: {spot.message}: {reason}")
+            else:
+                report.between.append(spot)
+    report.problems += excuses.faults()
 
 
 def run(

@@ -18,6 +18,7 @@ from mathdoc.tree import (
     Identity,
     Index,
     Indicator,
+    Integral,
     Inverse,
     Member,
     Node,
@@ -30,12 +31,14 @@ from mathdoc.tree import (
     Sum,
     Transposed,
     Use,
+    free_axes,
     walk,
 )
 
 Values = Mapping[Binding, Array]
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_gamma = np.vectorize(math.gamma, otypes=[np.float64])
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "exp": np.exp,
@@ -49,6 +52,17 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "arcsin": np.arcsin,
     "arccos": np.arccos,
     "arctan": np.arctan,
+    "cot": lambda x: 1 / np.tan(x),
+    "sec": lambda x: 1 / np.cos(x),
+    "csc": lambda x: 1 / np.sin(x),
+    "coth": lambda x: 1 / np.tanh(x),
+    "atan2": np.arctan2,
+    "mod": np.mod,
+    "gamma": _gamma,
+    "factorial": lambda x: _gamma(x + 1),
+    "binom": lambda n, k: _gamma(n + 1) / (_gamma(k + 1) * _gamma(n - k + 1)),
+    "erfc": lambda x: 1 - _erf(x),
+    "Phi": lambda x: (1 + _erf(x / math.sqrt(2))) / 2,
     "sqrt": np.sqrt,
     "abs": np.abs,
     "floor": np.floor,
@@ -67,7 +81,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 COMPARE: dict[str, Callable[..., Array]] = {"<": np.less, ">": np.greater, "\\leq": np.less_equal}
 COMPARE |= {"\\geq": np.greater_equal, "=": np.equal, "\\neq": np.not_equal}
-OF_MATRIX = {"norm", "norm1", "norminf", "tr", "det", "softmax"}
+OF_MATRIX = {"norm", "norm1", "norminf", "tr", "det", "softmax", "diag"}
 
 REDUCE: dict[str, Callable[..., Array]] = {
     "sum": np.sum,
@@ -77,6 +91,7 @@ REDUCE: dict[str, Callable[..., Array]] = {
     "mean": np.mean,
     "var": np.var,
     "std": np.std,
+    "median": np.median,
     "argmax": np.argmax,
     "argmin": np.argmin,
 }
@@ -96,6 +111,8 @@ class Evaluation:
     sizes: dict[str, int] = field(default_factory=dict)
     branches: dict[Node, set[str]] | None = None
     stopped: dict[Node, Named] | None = None
+    firsts: dict[str, int] = field(default_factory=dict)
+    """The first entry at which all uses of an index are defined: 1 where `i-1` is read."""
     bases: dict[str, int] = field(default_factory=dict)
     """The number of the first entry, for an index that does not count from 0."""
     record_stops: dict[Node, Named] | None = None
@@ -111,21 +128,30 @@ class Evaluation:
     def _sizes(self, tree: Node) -> dict[str, int]:
         """How many values each index takes. Where one is shifted, it runs as far as all its uses are defined."""
         lengths: dict[str, list[tuple[int, int]]] = {}
+        loose: dict[str, int] = {}
         for node in walk(tree):
             if isinstance(node, Use):
                 for name, size in self._array(node).sizes().items():
                     if name in (ROW, COLUMN):
                         continue
                     index = _index(node, name)
-                    lengths.setdefault(index.letter, []).append((size, index.shift))
+                    if index.other:
+                        loose.setdefault(index.letter, size)
+                        loose.setdefault(index.other, size)
+                    else:
+                        lengths.setdefault(index.letter, []).append((size, index.shift))
         sizes: dict[str, int] = {}
         for letter, found in lengths.items():
             shifted = any(shift for _, shift in found)
             if not shifted and len({size for size, _ in found}) > 1:
                 seen = " and ".join(str(size) for size in sorted({size for size, _ in found}))
                 raise FormulaError(f"the index {letter} runs over {seen} values: one of its symbols has another axis")
-            sizes[letter] = min(size - max(shift, 0) for size, shift in found)
-        return sizes
+            self.firsts[letter] = max(0, *(-shift for _, shift in found))
+            sizes[letter] = min(size - shift - self.firsts[letter] for size, shift in found)
+        for node in walk(tree):
+            if isinstance(node, Reduce) and node.letter in sizes:
+                loose |= dict.fromkeys(node.beside, sizes[node.letter])
+        return {**loose, **sizes}
 
     def _array(self, use: Use) -> Named:
         binding = use.binding
@@ -176,9 +202,11 @@ class Evaluation:
             held = combined(lambda mask: mask > 0, self._use(node.mask))
             self._note(node, {"inside": held.values > 0, "outside": held.values == 0})
             return held
+        if isinstance(node, Integral):
+            return self._integral(node)
         assert isinstance(node, Reduce)
         self.bases[node.letter] = node.base
-        return self._beside(node) if node.below or node.above else self._reduce(node)
+        return self._beside(node) if node.beside or node.apart else self._reduce(node)
 
     def _sum(self, node: Sum) -> Named:
         parts = [self.value(term) for term in node.terms]
@@ -215,23 +243,35 @@ class Evaluation:
     def _use(self, use: Use) -> Named:
         array = self._array(use)
         values, letters = array.values, []
-        for dimension, name in enumerate(array.axes):
+        for name in array.axes:
             if name in (ROW, COLUMN):
                 letters.append(name)
                 continue
             index = _index(use, name)
-            start = max(index.shift, 0)
-            values = values[(slice(None),) * dimension + (slice(start, start + self.sizes[index.letter]),)]
+            if index.other:
+                values = self._between(values, len(letters), index)
+                letters += [index.letter, index.other]
+                continue
+            start = index.shift + self.firsts.get(index.letter, 0)
+            values = values[(slice(None),) * len(letters) + (slice(start, start + self.sizes[index.letter]),)]
             letters.append(index.letter)
         if len(set(letters)) < len(letters):
             raise FormulaError(f"`{use.binding.tex}` has the same index on two of its axes", *use.span)
         return Named(values, tuple(letters))
 
+    def _between(self, values: Array, dimension: int, index: Index) -> Array:
+        """The entries n - k of a dimension, for each n and k; outside the array they are zero."""
+        one, other = (self._position(Position(letter)).values for letter in (index.letter, index.other))
+        place = (one[:, None] + index.sign * other[None, :]).astype(int)
+        inside = (place >= 0) & (place < values.shape[dimension])
+        found = np.take(values, np.where(inside, place, 0), axis=dimension)
+        return np.where(inside.reshape(inside.shape + (1,) * (found.ndim - dimension - 2)), found, 0.0)
+
     def _position(self, node: Position) -> Named:
         if node.letter not in self.sizes:
             raise FormulaError(f"{node.letter} is used as a number, but nothing here has the index {node.letter}")
-        numbers = np.arange(self.sizes[node.letter], dtype=np.float64) + self.bases.get(node.letter, 0)
-        return Named(numbers, (node.letter,))
+        first = self.bases.get(node.letter, 0) + self.firsts.get(node.letter, 0)
+        return Named(np.arange(self.sizes[node.letter], dtype=np.float64) + first, (node.letter,))
 
     def _call(self, node: Call) -> Named:
         if node.function == "sg" and self.stopped is not None:
@@ -258,7 +298,7 @@ class Evaluation:
         body = self.value(node.body)
         if node.letter not in body.axes:
             raise FormulaError(f"nothing below this {node.kind} has the index {node.letter}", *node.span)
-        if node.upper is not None:
+        if node.upper is not None or node.lower is not None:
             body = self._cut(node, body)
         if node.member is None:
             return reduced(REDUCE[node.kind], body, node.letter, f"a {node.kind}")
@@ -271,26 +311,66 @@ class Evaluation:
         return reduced(REDUCE[node.kind], kept, node.letter, f"a {node.kind}")
 
     def _cut(self, node: Reduce, body: Named) -> Named:
-        """Up to the last entry that a sum with limits has."""
-        assert node.upper is not None
-        upper = self.value(node.upper).values
+        """From the first entry to the last that a sum with limits has."""
         size = body.sizes()[node.letter]
-        count = upper.item() - node.base + 1 if upper.size == 1 else -1
-        if count != round(count) or not 0 < count <= size:
-            raise FormulaError(f"{node.letter} has {size} values, and this {node.kind} has {count:g} terms", *node.span)
-        keep = tuple(slice(0, round(count)) if axis == node.letter else slice(None) for axis in body.axes)
+        ends = [node.base if node.lower is None else self._whole(node.lower, node)]
+        ends += [size + node.base - 1 if node.upper is None else self._whole(node.upper, node)]
+        first, last = (end - node.base for end in ends)
+        if not 0 <= first <= last < size:
+            message = f"{node.letter} has {size} values, and this {node.kind} has {last - first + 1} terms"
+            raise FormulaError(f"{message} from the entry {first + 1} on", *node.span)
+        keep = tuple(slice(first, last + 1) if axis == node.letter else slice(None) for axis in body.axes)
         return Named(body.values[keep], body.axes)
 
+    def _whole(self, limit: Node, node: Reduce) -> int:
+        value = self.value(limit).values
+        if value.size != 1 or value.item() != round(value.item()):
+            raise FormulaError(f"a limit of this {node.kind} is no whole number", *node.span)
+        return round(value.item())
+
     def _beside(self, node: Reduce) -> Named:
-        """Over the values of an index below or above those of another, which the result has instead."""
+        """Over the values of an index that are within limits in which other indices stand, and keep these."""
         body = self.value(node.body)
-        size = self.sizes.get(node.letter, 0)
-        order = np.arange(size)
-        one, other = (order[:, None], order[None, :]) if node.below else (order[None, :], order[:, None])
-        wanted = one <= other if node.or_equal else one < other
-        mask = Named(wanted.astype(np.float64), (node.letter, node.below or node.above))
+        if node.kind not in NEUTRAL:
+            raise FormulaError(f"a {node.kind} has no limits in which an index stands", *node.span)
+        order = self._position(Position(node.letter))
+        mask = Named(np.ones(()), ())
+        for limit, function in (
+            (node.lower, np.greater_equal),
+            (node.upper, np.less_equal),
+            (node.apart, np.not_equal),
+        ):
+            if limit is not None and not (limit is node.upper and self._is_end(limit, node)):
+                held = combined(function, order, self.value(limit))
+                mask = combined(np.multiply, mask, held)
         kept = combined(lambda x, m: np.where(m > 0, x, NEUTRAL[node.kind]), body, mask)
-        return reduced(REDUCE[node.kind], kept, node.letter, f"a {node.kind}")
+        total = reduced(REDUCE["sum" if node.kind == "mean" else node.kind], kept, node.letter, f"a {node.kind}")
+        if node.kind != "mean":
+            return total
+        return combined(np.divide, total, reduced(np.sum, mask, node.letter, "a mean"))
+
+    def _is_end(self, limit: Node, node: Reduce) -> bool:
+        """Whether an upper limit without an index is the array's last entry, whose first has the number 0 or 1."""
+        if free_axes(limit):
+            return False
+        size = self.sizes[node.letter]
+        if self._whole(limit, node) not in (size, size - 1):
+            raise FormulaError(f"{node.letter} has {size} values, and this is not the last", *limit.span)
+        return True
+
+    def _integral(self, node: Integral) -> Named:
+        points = self._use(node.over)
+        if len(points.axes) != 1 or len(points.values) < 2:
+            raise FormulaError("an integral is over a symbol with one index", *node.span)
+        for end, place in ((node.lower, 0), (node.upper, -1)):
+            if end is not None and not np.allclose(self.value(end).values, points.values[place], rtol=1e-6, atol=0):
+                raise FormulaError(f"the points of this integral end at {points.values[place]:g}", *end.span)
+        body = combined(_repeated, self.value(node.body), points)
+        at = body.axes.index(points.axes[0])
+        values = np.moveaxis(body.values, at, -1)
+        steps = np.diff(points.values)
+        total = ((values[..., 1:] + values[..., :-1]) / 2 * steps).sum(-1)
+        return Named(total, tuple(axis for axis in body.axes if axis != points.axes[0]))
 
 
 def _repeated(values: Array, like: Array) -> Array:

@@ -44,7 +44,7 @@ def _found(settings: Settings, path: Path, line: int) -> tuple[Source, Marker]:
     if not sources:
         raise MathdocError(f"{path} is no file of the package {settings.package.name}.")
     for marker in sources[0].markers:
-        if line in (marker.line, *range(marker.statement.lineno, (marker.statement.end_lineno or 0) + 1)):
+        if line in (marker.line, *marker.lines):
             return sources[0], marker
     lines = [marker.line for marker in sources[0].markers]
     if not lines:
@@ -56,7 +56,8 @@ def _found(settings: Settings, path: Path, line: int) -> tuple[Source, Marker]:
 def _title(settings: Settings, marker: Marker) -> str:
     place = f"{marker.path.resolve().relative_to(settings.root.resolve())}:{marker.line}"
     where = f", in {marker.scope}" if marker.scope else ""
-    return f"{place}{where}\n    {marker.tex}\n    {ast.unparse(marker.statement)}"
+    code = ast.unparse(marker.value or marker.statement) if marker.whole else ast.unparse(marker.statement)
+    return f"{place}{where}\n    {marker.tex}\n    {code}"
 
 
 def _about(marker: Marker, problems: Sequence[Problem]) -> list[str]:

@@ -7,7 +7,8 @@ A marker stands alone on the line directly above a statement, or at the end of t
     # LaTeX[slack float32=1e-4 "why single precision is not enough"]: y = a x + b
     # LaTeX[prose "why it is not checked"]: y = a x + b
 
-Above a function it says what that returns for its arguments: where a loop begins and ends, and what is done last.
+Above a function it says what that returns for its arguments: where a loop begins and ends, and what is done last. A
+function that returns several values has as many markers above it, in their order.
 """
 
 import ast
@@ -15,7 +16,7 @@ import io
 import math
 import re
 import tokenize
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mathdoc.problem import MathdocError, Problem
@@ -24,6 +25,8 @@ MARKER = re.compile(
     r"#\s*LaTeX(?:\[(?:(?P<prose>prose)|slack(?: (?P<precision>float64|float32))?=(?P<slack>[0-9.e+-]+))"
     r'\s*"(?P<reason>[^"]+)"\])?:\s*'
 )
+PART = "__mathdoc_part__"
+"""A function that takes one of several returned values out of them."""
 ALMOST = re.compile(r"#\s*latex\b", re.IGNORECASE)
 
 
@@ -45,6 +48,16 @@ class Marker:
     """How far formula and line may differ, relatively, by precision; empty: no farther than rounding explains."""
     reason: str = ""
     prose: bool = False
+    part: tuple[int, int] = (0, 1)
+    """Of a function that returns several values: which one it is about, and how many there are."""
+
+    @property
+    def lines(self) -> range:
+        """Its statement's lines; of a function those above the body."""
+        node = self.statement
+        if isinstance(node, ast.FunctionDef):
+            return range(_first_line(node), node.body[0].lineno)
+        return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
     @property
     def target(self) -> str:
@@ -66,7 +79,12 @@ class Marker:
         """The expression that the statement computes."""
         node = self.statement
         if isinstance(node, ast.FunctionDef):
-            return _call_again(node)
+            again = _call_again(node)
+            return (
+                again
+                if self.part[1] == 1
+                else ast.parse(f"{PART}({ast.unparse(again)}, {self.part})", mode="eval").body
+            )
         if isinstance(node, ast.AugAssign):
             before = ast.parse(ast.unparse(node.target), mode="eval").body
             return ast.BinOp(before, node.op, node.value)
@@ -119,7 +137,13 @@ def read_source(path: Path, module: str) -> Source:
             node, scope = statement
             source.markers.append(Marker(path, module, scope, comment.start[0], start, tex, node, *about))
     _refuse_seconds(source)
+    _number_parts(source)
     return source
+
+
+def _first_line(node: ast.stmt) -> int:
+    """Where a statement begins, with its decorators."""
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
 
 
 def _call_again(function: ast.FunctionDef) -> ast.expr:
@@ -179,8 +203,14 @@ def _owner(
     line, column = comment.start
     alone = not comment.line[:column].strip()
     first = line + 1 if alone else line
+    lines = source.text.splitlines()
+    while alone and first <= len(lines) and MARKER.match(lines[first - 1].strip()):
+        first += 1  # the formulas of a function's results stand one above the other
     inside = [s for s, _ in statements if not hasattr(s, "body") and s.lineno < line <= (s.end_lineno or 0)]
-    owners = [(s, scope) for s, scope in statements if s.lineno == first and not inside]
+    owners = [(s, scope) for s, scope in statements if first in (s.lineno, _first_line(s)) and not inside]
+    if first > line + 1 and owners and not isinstance(owners[-1][0], ast.FunctionDef):
+        source.problems.append(Problem(source.path, line, column, "two markers: a statement has one"))
+        return None
     message = ""
     if inside:
         message = "this marker stands inside a statement: move it to the line above the statement's first"
@@ -201,7 +231,14 @@ def _refuse_seconds(source: Source) -> None:
     """A statement has one marker."""
     seen: set[int] = set()
     for marker in list(source.markers):
-        if id(marker.statement) in seen:
+        if id(marker.statement) in seen and not marker.whole:
             source.problems.append(marker.problem("this statement has a marker already", level=0))
             source.markers.remove(marker)
         seen.add(id(marker.statement))
+
+
+def _number_parts(source: Source) -> None:
+    """Several markers above a function are about the values that it returns, in their order."""
+    for at, marker in enumerate(source.markers):
+        alike = [number for number, other in enumerate(source.markers) if other.statement is marker.statement]
+        source.markers[at] = replace(marker, part=(alike.index(at), len(alike)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mathdoc.extract import Marker, Source
 from mathdoc.guess import nearest
 from mathdoc.katex import check_syntax
-from mathdoc.lexer import tokens
+from mathdoc.lexer import separated, tokens
 from mathdoc.matching import longest
 from mathdoc.notation import Binding, Notation, normal
 from mathdoc.parser import parse, split_equation
@@ -84,7 +84,7 @@ def _understood(marker: Marker, notation: Notation, earlier: dict[str, Binding],
     left, right = split_equation(marker.tex)
     span = (left[0].start, left[-1].end)
     tex = marker.tex[slice(*span)]
-    visible = notation.visible(marker.scope)
+    visible = notation.visible(marker.scope, whole=marker.whole)
     if not marker.whole:
         _refuse_ambiguous(marker, tex, span, visible, earlier)
     declared = next((b for b in visible.values() if normal(b.tex) == normal(tex)), None)
@@ -118,7 +118,7 @@ def _left(marker: Marker, tex: str, tree: Node | None, declared: Binding | None,
         left, right = " ".join(axes) or "none", " ".join(sorted(free)) or "none"
         raise FormulaError(f"the indices differ: the table gives `{tex}` {left}, the right-hand side has {right}", 0)
     written = {index.letter for use in uses for index in use.indices if index.axis in use.binding.slots}
-    lost = sorted((free & written) - {token.text for token in tokens(tex) if token.scripted})
+    lost = sorted((free & written) - {token.text for token in separated(tokens(tex), free, set()) if token.scripted})
     if lost:
         raise FormulaError(f"the index {lost[0]} is left free: it is on the right-hand side and not on the left", 0)
     if declared:
@@ -205,7 +205,8 @@ def _anchor(marker: Marker, formulas: Iterable[Formula]) -> str:
     """`f-gae-a-t`: from the function and the left-hand side, numbered where two are alike."""
     left, _, _ = marker.tex.partition("=")
     left = re.sub(r"\\(mathcal|mathrm|mathbf|operatorname|text)\b", "", left)
-    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{marker.scope} {left}".replace("'", " prime ")).strip("-").lower()
+    scope = f"{marker.scope} result" if marker.whole else marker.scope
+    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{scope} {left}".replace("'", " prime ")).strip("-").lower()
     taken = {formula.anchor for formula in formulas}
     anchor, number = f"f-{words}", 1
     while anchor in taken:

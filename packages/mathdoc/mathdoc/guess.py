@@ -10,6 +10,8 @@ from mathdoc.lexer import Token, closing, tokens
 from mathdoc.notation import Binding, arithmetic, normal
 from mathdoc.parser import parse, split_equation
 from mathdoc.problem import FormulaError
+from mathdoc.shapes import shape_of
+from mathdoc.words import REDUCTIONS, RELATIONS
 
 WORDS = {
     "mu": ("mean", "average"),
@@ -61,7 +63,7 @@ def guessed(source: Source) -> Guessed:
     found = Guessed()
     lefts: dict[str, list[Binding]] = {}
     for marker in source.markers:
-        for letter in _letters(tokens(marker.tex)):
+        for letter in _indices(tokens(marker.tex)):
             if letter not in found.axes:
                 found.axes.append(letter)
     for marker in source.markers:
@@ -90,14 +92,33 @@ def _read(marker: Marker, entries: list[Binding], lefts: list[Binding], found: G
         except FormulaError as error:
             if error.message != "UNKNOWN":
                 raise
-            tex = marker.tex[error.start : error.end]
-            new.append(Binding(tex, "", _axes(tex), scope=marker.scope))
+            tex = _unshifted(marker.tex[error.start : error.end], found.axes)
+            if any(normal(tex) == normal(binding.tex) for binding in new):
+                raise
+            new.append(_symbol(tex, marker, found.axes))
     _assign(new, marker, taken={binding.var for binding in [*lefts, *entries]} - {marker.target})
     entries += new
     tex = marker.tex[left[0].start : left[-1].end]
-    lefts.append(Binding(tex, marker.target, _axes(tex), assigned=True))
+    made = Binding(tex, marker.target, _axes(tex, found.axes), assigned=True)
+    made.shape = shape_of(parse(right, [*lefts, *entries], found.axes))
+    lefts.append(made)
     if marker.target != "return" and all(normal(tex) != normal(entry.tex) for entry in entries):
         found.meanings.setdefault(tex, words(marker.target))
+
+
+def _symbol(tex: str, marker: Marker, axes: Iterable[str]) -> Binding:
+    """A symbol with its indices; without any, beside a transpose or an inverse it is a matrix or a vector."""
+    made = Binding(tex, "", _axes(tex, axes), scope=marker.scope)
+    base, _ = _base(tex)
+    if not made.axes and re.search(r"\^\{?(-1|\\top|T\b|\\mathsf|-\\top)", marker.tex):
+        made.shape = "matrix" if base[:1].isupper() else "vector"
+    return made
+
+
+def _unshifted(tex: str, axes: Iterable[str]) -> str:
+    """`x_{n-k}` is `x_n` at another place."""
+    letters = "|".join(map(re.escape, axes))
+    return re.sub(rf"_\{{({letters})[+-]({letters})\}}", r"_\1", tex) if letters else tex
 
 
 def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
@@ -110,11 +131,29 @@ def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
             symbol.var = place
             open_.remove(symbol)
             places.remove(place)
-    if len(open_) == len(places):
-        for symbol, place in zip(open_, places, strict=True):
-            symbol.var = place
+    arrays = [place for place in places if place in _array_arguments(marker)]
+    indexed = [symbol for symbol in open_ if symbol.axes or symbol.shape]
+    for some, left in ((indexed, arrays), (open_, places)):
+        if len(some) == len(left):
+            for symbol, place in list(zip(some, left, strict=True)):
+                symbol.var = place
+                open_.remove(symbol)
+                places.remove(place)
     for symbol in symbols:
         symbol.text = words(symbol.var)
+
+
+def _array_arguments(marker: Marker) -> set[str]:
+    """The arguments that the function around a marker declares as arrays."""
+    functions = [node for node in ast.walk(ast.parse(marker.path.read_text())) if isinstance(node, ast.FunctionDef)]
+    around = [node for node in functions if node.lineno <= marker.statement.lineno <= (node.end_lineno or 0)]
+    given = [argument for node in around[-1:] for argument in (*node.args.args, *node.args.kwonlyargs)]
+    return {argument.arg for argument in given if argument.annotation and is_array(ast.unparse(argument.annotation))}
+
+
+def is_array(annotation: str) -> bool:
+    """Whether an annotation is that of an array."""
+    return any(word in annotation for word in ("Tensor", "ndarray", "Array"))
 
 
 def nearest(tex: str, marker: Marker) -> str:
@@ -164,7 +203,7 @@ def _score(tex: str, place: str) -> int:
     if not name or not base:
         return 0
     score = 0
-    if base.lower() in name:
+    if base in parts or (len(base) > 1 and base.lower() in name):
         score = 10
     elif any(synonym in name for synonym in WORDS.get(base, ())):
         score = 8
@@ -192,8 +231,20 @@ def _letters(found: list[Token]) -> Iterable[str]:
             yield from (inner.text for inner in inside if inner.kind == "letter" and inner.text.islower())
 
 
-def _axes(tex: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_letters(tokens(tex))))
+def _indices(found: list[Token]) -> Iterable[str]:
+    """The letters that are indices: those of the left-hand side, and those below a sum, a maximum or a mean."""
+    relation = next((at for at, token in enumerate(found) if token.text in RELATIONS), 0)
+    yield from _letters(found[:relation])
+    for at in range(relation, len(found) - 1):
+        over = found[at].text in REDUCTIONS or found[at].text in ("\\mathbb", "\\operatorname")
+        start = closing(found, at + 1) + 1 if over and found[at + 1].text == "{" else at + 1
+        if over and start + 1 < len(found) and found[start].text == "_":
+            yield from _letters(found[start : closing(found, start + 1) + 1])
+
+
+def _axes(tex: str, axes: Iterable[str]) -> tuple[str, ...]:
+    known = set(axes)
+    return tuple(dict.fromkeys(letter for letter in _letters(tokens(tex)) if letter in known))
 
 
 def words(expression: str) -> str:

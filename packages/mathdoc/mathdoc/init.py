@@ -9,11 +9,13 @@ from itertools import count
 from pathlib import Path
 
 from mathdoc.extract import Source, package_sources
-from mathdoc.guess import Guessed, guessed
+from mathdoc.guess import Guessed, guessed, is_array
 from mathdoc.settings import Settings
 
 SIZES = (5, 3, 7, 4, 6, 2, 8, 9, 11, 10)
 """How many values the indices take: all different, so that exchanged axes are seen."""
+MATRIX = {"": [], "vector": [4], "matrix": [4, 4]}
+"""The sizes of what is a matrix or a vector."""
 
 MARKER = "# LaTeX: y = a x + b"
 
@@ -78,6 +80,7 @@ def table_text(table: Guessed) -> str:
             text += f"\n[functions.{name}]\n" if scope else "\n[symbols]\n"
         for binding in entries:
             axes = f', axes = "{" ".join(binding.axes)}"' if binding.axes else ""
+            axes += f', shape = "{binding.shape}"' if binding.shape else ""
             when = ', when = "before"' if binding.when else ""
             fields = f'var = "{binding.var or "..."}"{axes}{when}, text = "{binding.text or "..."}"'
             text += f"{quoted(binding.tex)} = {{ {fields} }}\n"
@@ -172,9 +175,13 @@ class _Calls:
         for where, entries in self.table.symbols.items():
             for binding in entries:
                 mine = where == scope or where.startswith(f"{scope}.")
-                if mine and binding.var in (name, prefix + name) and binding.axes:
-                    return self.maker.format(f"draw({', '.join(str(self.sizes[axis]) for axis in binding.axes)})")
+                if mine and binding.var in (name, prefix + name) and (binding.axes or binding.shape):
+                    sizes = [self.sizes[axis] for axis in binding.axes or ()] + MATRIX[binding.shape]
+                    regular = " + 3 * np.eye(4, dtype=dtype)" if binding.shape == "matrix" else ""
+                    return self.maker.format(f"draw({', '.join(map(str, sizes))}){regular}")
         kind = ast.unparse(annotation) if annotation else ""
+        if is_array(kind):
+            return self.maker.format(f"draw({next(iter(self.sizes.values()), SIZES[0])})")
         record = _defined(self.source.tree, kind)
         if isinstance(record, ast.ClassDef):
             self.used.add(kind)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from mathdoc.problem import FormulaError
 
-TOKEN = re.compile(r"(?P<command>\\[A-Za-z]+|\\[^A-Za-z])|(?P<number>\d+(?:\.\d+)?)|(?P<letter>[A-Za-z])|(?P<mark>\S)")
+TOKEN = re.compile(
+    r"(?P<command>\\operatorname\*|\\[A-Za-z]+|\\[^A-Za-z])|(?P<number>\d+(?:\.\d+)?)|(?P<letter>[A-Za-z])|(?P<mark>\S)"
+)
 
 SPACING = {"\\left", "\\right", "\\!", "\\,", "\\;", "\\:", "\\ ", "\\quad", "\\qquad", "\\big", "\\Big", "\\bigl"}
 SPACING |= {"\\bigr", "\\Bigl", "\\Bigr", "\\biggl", "\\biggr", "\\limits", "\\displaystyle", "\\textstyle"}
@@ -17,7 +19,8 @@ TAKES_ONE |= {"\\mathbf", "\\mathrm", "\\operatorname", "\\text", "\\boldsymbol"
 SAME = {"\\lvert": "|", "\\rvert": "|", "\\vert": "|", "\\mid": "|", "\\gt": ">", "\\lt": "<", "\\ge": "\\geq"}
 SAME |= {"\\le": "\\leq", "\\lbrack": "[", "\\rbrack": "]", "\\tfrac": "\\frac", "\\dfrac": "\\frac"}
 SAME |= {"\\lVert": "\\|", "\\rVert": "\\|", "\\Vert": "\\|", "\\ne": "\\neq", "\\lbrace": "\\{", "\\rbrace": "\\}"}
-SAME |= {"\\gets": "\\leftarrow", "\\wedge": "\\land", "\\ast": "*"}
+SAME |= {"\\gets": "\\leftarrow", "\\wedge": "\\land", "\\ast": "*", "\\div": "/"}
+SAME |= {"\\operatorname*": "\\operatorname"}
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,21 @@ def _words(braced: list[Token]) -> list[Token]:
             out[-1] = Token("word", out[-1].text + token.text, out[-1].start, token.end, True)
         else:
             out.append(Token(token.kind, token.text, token.start, token.end, scripted))
+    return out
+
+
+def separated(found: list[Token], letters: set[str] | frozenset[str], words: set[str]) -> list[Token]:
+    """Indices that touch, as `ij` in `Q_{ij}`, as if commas stood between them; `words` are left as they are."""
+    out: list[Token] = []
+    for token in found:
+        if token.kind != "word" or token.text in words or not set(token.text) <= letters:
+            out.append(token)
+            continue
+        for at, letter in enumerate(token.text):
+            place = token.start + at
+            if at:
+                out.append(Token("mark", ",", place, place, True))
+            out.append(Token("letter", letter, place, place + 1, True))
     return out
 
 

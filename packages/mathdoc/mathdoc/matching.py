@@ -13,7 +13,7 @@ def longest(found: list[Token], at: int, bindings: Iterable[Binding], letters: s
     for binding in bindings:
         for end, indices in _matches(found, at, binding, letters):
             literal = sum(not isinstance(item, Slot) for item in binding.pattern)
-            rank = (end, literal - sum(index.shift != 0 for index in indices))
+            rank = (end, literal - sum(index.shift != 0 or bool(index.other) for index in indices))
             if best is None or rank > best[0]:
                 span = (found[at].start, found[end - 1].end)
                 best = (rank, Use(binding, _all_axes(binding, indices), span=span), end)
@@ -43,8 +43,7 @@ def _matches(
             if found[token].text == wanted.text:
                 yield from go(item + 1, token + 1, indices)
             return
-        for shift, end in _indices(found, token, letters):
-            index = Index(wanted.axis, found[token].text, shift)
+        for index, end in _indices(found, token, letters, wanted.axis):
             earlier = [known for known in indices if known.axis == wanted.axis]
             if not earlier or earlier[0] == index:
                 yield from go(item + 1, end, indices if earlier else (*indices, index))
@@ -53,14 +52,24 @@ def _matches(
         yield from go(0, at, ())
 
 
-def _indices(found: list[Token], token: int, letters: set[str]) -> Iterator[tuple[int, int]]:
-    """An index as it may be written at a token: its shift and its end."""
-    if not found[token].scripted or found[token].text not in letters:
+def _indices(found: list[Token], token: int, letters: set[str], axis: str) -> Iterator[tuple[Index, int]]:
+    """An index as it may be written at a token (`t`, `t+1`, `n-k`), and its end."""
+    letter = found[token].text
+    if not found[token].scripted or letter not in letters:
         return
-    yield 0, token + 1
-    if token + 2 < len(found) and found[token + 1].text in "+-" and found[token + 2].text.isdigit():
-        sign = 1 if found[token + 1].text == "+" else -1
-        yield sign * int(found[token + 2].text), token + 3
+    yield Index(axis, letter), token + 1
+    if token + 2 < len(found) and found[token + 1].text in ("+", "-"):
+        sign, behind = 1 if found[token + 1].text == "+" else -1, found[token + 2].text
+        if behind.isdigit():
+            yield Index(axis, letter, sign * int(behind)), token + 3
+        elif behind in letters and behind != letter:
+            yield Index(axis, letter, 0, behind, sign), token + 3
+
+
+def _is_name(inside: list[Token]) -> bool:
+    """Whether a superscript belongs to a symbol, as in `w^{old}`, `x^{(k)}` and `x^*`: others are exponents."""
+    word = len(inside) == 1 and (inside[0].kind == "word" or inside[0].text in ("*", "+", "-", "\\prime", "\\star"))
+    return word or (len(inside) > 2 and inside[0].text == "(" and inside[-1].text == ")")
 
 
 def guess(found: list[Token], at: int) -> int:
@@ -73,7 +82,7 @@ def guess(found: list[Token], at: int) -> int:
             end += 1
         elif found[end].text in "_^" and end + 1 < len(found) and found[end + 1].text == "{":
             inside = found[end + 2 : closing(found, end + 1)]
-            if found[end].text == "^" and all(token.kind == "number" for token in inside):
+            if found[end].text == "^" and not _is_name(inside):
                 break
             end = closing(found, end + 1) + 1
         else:

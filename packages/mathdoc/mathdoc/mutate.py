@@ -1,5 +1,6 @@
 """Automatic mutants of a formula: each is wrong in one place, and a check that means something rejects it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ from mathdoc.tree import (
     Identity,
     Index,
     Indicator,
+    Integral,
     Inverse,
     Member,
     Node,
@@ -24,13 +26,14 @@ from mathdoc.tree import (
     Sum,
     Transposed,
     Use,
+    free_axes,
     replaced,
     walk,
 )
 
 OPPOSITE = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "=": "\\neq", "\\neq": "="}
 OTHER_KIND = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "prod": "sum", "var": "std", "std": "var"}
-OTHER_KIND |= {"argmax": "argmin", "argmin": "argmax"}
+OTHER_KIND |= {"argmax": "argmin", "argmin": "argmax", "median": "mean"}
 
 
 EXCHANGED = "two indices exchanged"
@@ -82,9 +85,13 @@ def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
     elif isinstance(node, Power):
         yield node.base, "an exponent dropped"
     elif isinstance(node, Number):
-        yield replace(node, value=node.value + 1), "a number changed"
+        yield replace(node, value=node.value + 1 if math.isfinite(node.value) else 0.0), "a number changed"
     elif isinstance(node, Call):
         yield from _calls(node)
+    elif isinstance(node, Integral):
+        (letter,) = free_axes(node.over)
+        yield Reduce("sum", letter, node.body), "a sum for the integral"
+        yield replace(node, body=Number(1.0)), "what is integrated dropped"
     elif isinstance(node, Reduce):
         yield from _reductions(node)
     elif isinstance(node, Indicator):
@@ -104,7 +111,7 @@ def _renames(tree: Node, node: Node) -> bool:
     letters = {index.letter for index in node.indices[:2]}
     others = [n for n in walk(tree) if isinstance(n, Use) and n is not node and letters & {i.letter for i in n.indices}]
     over = [n for n in walk(tree) if isinstance(n, Reduce) and n.letter in letters]
-    return not others and len(over) == 2 and over[0].kind == over[1].kind and not any(n.below + n.above for n in over)
+    return not others and len(over) == 2 and over[0].kind == over[1].kind and not any(n.beside for n in over)
 
 
 def _one(node: Node) -> bool:
@@ -150,10 +157,12 @@ def _reductions(node: Reduce) -> Iterator[Change]:
     yield node.body, f"a {node.kind} over {node.letter} dropped"
     if node.member is not None:
         yield replace(node, member=None), "a set dropped"
-    if node.below or node.above:
-        yield replace(node, or_equal=not node.or_equal), "a limit moved by one"
+    if node.lower is not None:
+        yield replace(node, lower=Sum((node.lower, Number(1.0)), (1, 1))), "a limit moved by one"
     if node.upper is not None:
         yield replace(node, upper=Sum((node.upper, Number(1.0)), (1, -1))), "a limit moved by one"
+    if node.apart is not None:
+        yield replace(node, apart=None), "a limit dropped"
 
 
 def _symbols(node: Use, uses: list[Use]) -> Iterator[Change]:
@@ -161,6 +170,9 @@ def _symbols(node: Use, uses: list[Use]) -> Iterator[Change]:
         if index.shift:
             plain = (*node.indices[:at], Index(index.axis, index.letter), *node.indices[at + 1 :])
             yield replace(node, indices=plain), "a shift dropped"
+        if index.other:
+            turned = (*node.indices[:at], replace(index, sign=-index.sign), *node.indices[at + 1 :])
+            yield replace(node, indices=turned), "an index with the other sign"
     if len(node.indices) > 1:
         first, second, *rest = node.indices
         swapped = (Index(first.axis, second.letter, second.shift), Index(second.axis, first.letter, first.shift))

@@ -15,7 +15,8 @@ right; those whose letter is written in the symbol may be written with another l
 stands for any number of dimensions, and an axis written `k?` may be missing. `shape = "matrix"` (or "vector") makes
 the last dimensions those of a matrix, which is multiplied as one. `implied = "why"` is for a symbol whose line holds it
 under another name. A formula's left-hand side binds itself
-for the formulas after it; a table may give it axes and a meaning, and no `var`.
+for the formulas after it; a table may give it axes and a meaning, and no `var`. A marker above a function has the
+symbols of `[functions."gae()"]` before those of `[functions.gae]`, which are for the lines in it.
 """
 
 import ast
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from mathdoc.lexer import Token, tokens
+from mathdoc.lexer import Token, separated, tokens
 from mathdoc.named import COLUMN, ROW
 from mathdoc.problem import FormulaError, MathdocError, Problem
 
@@ -97,13 +98,13 @@ class Notation:
     meanings: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def visible(self, scope: str) -> dict[str, Binding]:
-        """What a function sees: its own entries first, then those of the module."""
+    def visible(self, scope: str, *, whole: bool = False) -> dict[str, Binding]:
+        """What a function sees: its own entries first, then those of the module; as a whole those of `f()` before."""
         found = dict(self.symbols.get("", {}))
         parts = scope.split(".") if scope else []
         for depth in range(1, len(parts) + 1):
             found |= self.symbols.get(".".join(parts[:depth]), {})
-        return found
+        return found | self.symbols.get(f"{scope}()", {}) if whole else found
 
     def meaning(self, tex: str) -> str:
         """What the tables say of a symbol that a formula binds."""
@@ -119,7 +120,7 @@ def make_pattern(tex: str, letters: frozenset[str]) -> tuple[Token | Slot, ...]:
     """The symbol's tokens, with slots where a letter of its axes is written in a script."""
     return tuple(
         Slot(token.text) if token.scripted and token.kind == "letter" and token.text in letters else token
-        for token in tokens(tex)
+        for token in separated(tokens(tex), letters, set())
     )
 
 

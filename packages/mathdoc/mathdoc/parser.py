@@ -8,17 +8,17 @@ atom     := symbol | number | index | ( sum ) | { sum } | |sum| | \\frac | \\sqr
             | indicator | cases
 """
 
+import math
 from collections.abc import Callable, Iterable
 
-from mathdoc.lexer import Token, closing, tokens
+from mathdoc.functions import FunctionParser
+from mathdoc.lexer import Token, closing, separated, tokens
 from mathdoc.matching import guess, longest
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
-from mathdoc.ranges import RangeParser
 from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Call,
-    Cases,
     Elementwise,
     Identity,
     Inverse,
@@ -32,10 +32,10 @@ from mathdoc.tree import (
     Transposed,
 )
 from mathdoc.words import (
-    ALIASES,
     ARGUMENTS,
     BARE,
     BARS,
+    BEFORE_BRACKETS,
     BRACKETED,
     BRACKETS,
     ELEMENTWISE,
@@ -47,6 +47,9 @@ from mathdoc.words import (
     TIMES,
     TRANSPOSED,
 )
+
+FONT = {"\\mathsf", "\\mathrm", "{", "}"}
+"""What may stand around the sign of a transpose."""
 
 
 def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
@@ -64,25 +67,27 @@ def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
 
 def parse(found: list[Token], bindings: Iterable[Binding], axes: Iterable[str]) -> Node:
     """The tree of one side of an equation."""
-    parser = _Parser(found, list(bindings), set(axes))
+    known, letters = list(bindings), set(axes)
+    found = separated(found, letters, {item.text for b in known for item in b.pattern if isinstance(item, Token)})
+    parser = _Parser(found, known, letters)
     tree = parser.sum()
     if parser.at < len(found):
         parser.fail(f"`{found[parser.at].text}` was not expected here")
     return tree
 
 
-class _Parser(RangeParser):
+class _Parser(FunctionParser):
     # --- sums, terms, factors -------------------------------------------------------------------------------
 
     def sum(self) -> Node:
         first = self.at
         signs = [-1 if self.peek() == "-" else 1]
         self.at += self.peek() in ("+", "-")
-        terms = [self.term()]
+        terms = [self.remainder()]
         while self.peek() in ("+", "-"):
             signs.append(1 if self.peek() == "+" else -1)
             self.at += 1
-            terms.append(self.term())
+            terms.append(self.remainder())
         if len(terms) == 1 and signs == [1]:
             return terms[0]
         return Sum(tuple(terms), tuple(signs), span=self.span(first))
@@ -91,6 +96,15 @@ class _Parser(RangeParser):
         """Whether a term ends here. A bar ends it if one is open, and begins a factor if none is."""
         bar = self.peek() in BARS and bool(self.inside) and self.inside[-1] == self.peek()
         return not self.peek() or self.peek() in ENDS or bar
+
+    def remainder(self) -> Node:
+        r"""A term, or `a \bmod b` of two."""
+        first = self.at
+        left = self.term()
+        while self.peek() == "\\bmod":
+            self.at += 1
+            left = Call("mod", (left, self.term()), span=self.span(first))
+        return left
 
     def term(self) -> Node:
         first = self.at
@@ -108,16 +122,26 @@ class _Parser(RangeParser):
                 self.at += 1
                 factors[-1] = Elementwise((factors[-1], self.factor()), span=self.span(first))
                 continue
-            self.at += self.peek() in TIMES
+            inner = self.peek() == "\\cdot" and shape_of(factors[-1]) == "vector"
+            outer = self.peek() == "\\otimes" and shape_of(factors[-1]) == "vector"
+            self.at += self.peek() in TIMES or outer
             factors.append(self.factor())
+            if inner and shape_of(factors[-1]) == "vector":  # the scalar product of two vectors
+                factors[-2:] = [Product((Transposed(factors[-2]), factors[-1]), span=self.span(first))]
+            elif outer:
+                factors[-1] = Transposed(factors[-1], span=factors[-1].span)
         return factors[0] if len(factors) == 1 else Product(tuple(factors), span=self.span(first))
 
     def factor(self) -> Node:
         first = self.at
         base = self.atom()
-        while self.peek() == "^":
+        while self.peek() in ("^", "!"):
+            if self.peek() == "!":
+                self.at += 1
+                base = Call("factorial", (base,), span=self.span(first))
+                continue
             end = closing(self.found, self.at + 1)
-            written = [token.text for token in self.found[self.at + 2 : end]]
+            written = [token.text for token in self.found[self.at + 2 : end] if token.text not in FONT]
             matrix = shape_of(base)
             if matrix and written and written[-1] in TRANSPOSED and len(written) <= 2:
                 base = Transposed(Inverse(base) if written[0] == "-" else base, span=self.span(first))
@@ -184,11 +208,15 @@ class _Parser(RangeParser):
         known: dict[str, Callable[[], Node]] = {
             "\\frac": self.fraction,
             "\\sqrt": self.root,
-            "\\lfloor": lambda: self.rounded("floor", "\\rfloor"),
-            "\\lceil": lambda: self.rounded("ceil", "\\rceil"),
+            "\\binom": self.binomial,
+            "\\langle": self.scalar_product,
+            "\\lfloor": lambda: self.rounded("floor"),
+            "\\lceil": lambda: self.rounded("ceil"),
             "\\mathbb": self.blackboard,
             "\\mathbf": self.indicator,
             "\\operatorname": self.named,
+            "\\mathrm": self.named,
+            "\\text": self.named,
             "\\begin": self.cases,
             "\\arg": self.argument_of,
         }
@@ -198,22 +226,34 @@ class _Parser(RangeParser):
             return self.function(token)
         if token.text in REDUCTIONS:
             return self.reduction(REDUCTIONS[token.text])
-        if token.text == "e" and self.peek(1) == "^":
-            self.at += 2
+        upright = 4 if [self.peek(k) for k in range(5)] == ["\\mathrm", "{", "e", "}", "^"] else 0
+        if upright or (token.text == "e" and self.peek(1) == "^"):
+            self.at += max(upright, 1) + 1
             return Call("exp", (self.group(),), span=self.span(first))
-        if token.kind == "letter" and token.text in self.letters:
+        if token.text in BEFORE_BRACKETS and self.peek(1) in ("(", "["):
+            self.at += 1
+            return Call(BEFORE_BRACKETS[token.text], self.arguments(1), span=self.span(first))
+        if token.text == "\\pi" and self.peek(1) not in ("_", "'"):
+            self.at += 1
+            return Number(math.pi, span=self.span(first))
+        if token.text == "\\infty":
+            self.at += 1
+            return Number(math.inf, span=self.span(first))
+        if token.kind == "letter" and token.text in self.letters and self.peek(1) not in ("_", "'"):
             self.at += 1
             return Position(token.text, span=self.span(first))
         if token.text == "I" and any(binding.shape for binding in self.bindings):
             self.at += 1
             return Identity(span=self.span(first))
         if token.text == "\\int":
-            self.fail("a line computes a sum, not an integral: write the sum that it computes")
+            return self.integral()
         return self.unknown()
 
     def is_operator(self, command: str) -> bool:
         """`\\mathbb{E}` and `\\mathbf{1}` are operators, other letters in these fonts are symbols."""
-        letters = {"\\mathbb": ("E", "1"), "\\mathbf": ("1",)}.get(command)
+        if command in ("\\mathrm", "\\text"):
+            return self.operator_name() in {*NAMED, *BRACKETED, *ARGUMENTS}
+        letters = {"\\mathbb": ("E", "1", "I"), "\\mathbf": ("1",)}.get(command)
         return letters is None or ((self.peek(1), self.peek(3)) == ("{", "}") and self.peek(2) in letters)
 
     def unknown(self) -> Node:
@@ -222,116 +262,3 @@ class _Parser(RangeParser):
         end = guess(self.found, self.at)
         start, stop = self.found[self.at].start, self.found[end - 1].end
         raise FormulaError("UNKNOWN", start, stop)
-
-    # --- functions ------------------------------------------------------------------------------------------
-
-    def function(self, token: Token) -> Node:
-        """`\\sin x`, `\\sin^2 x`, `\\log_2 x`."""
-        first = self.at
-        self.at += 1
-        base: Node | None = None
-        exponent: Node | None = None
-        if self.peek() == "_":
-            if token.text != "\\log":
-                self.fail("only a logarithm has a base")
-            self.at += 1
-            base = self.group()
-        if self.peek() == "^":
-            if self.peek(2) == "-":
-                self.fail(f"`{token.text}^{{-1}}` has two meanings: write \\arc..., or a fraction")
-            self.at += 1
-            exponent = self.group()
-        node: Node = Call(BARE[token.text], (self.argument(),), span=self.span(first))
-        if base is not None:
-            node = Quotient(node, Call("log", (base,)), span=self.span(first))
-        return node if exponent is None else Power(node, exponent, span=self.span(first))
-
-    def argument(self) -> Node:
-        """Of a function: in brackets, or bare, and then exactly one factor or one sum with its term."""
-        if self.peek() in ("(", "["):
-            return self.within(BRACKETS[self.peek()])
-        if self.peek() in REDUCTIONS and longest(self.found, self.at, self.bindings, self.letters) is None:
-            return self.factor()
-        inner = self.factor()
-        if not self.ended() and self.peek() not in {"/"} | TIMES | ELEMENTWISE:
-            self.fail("what a function without brackets applies to is one factor: write the brackets")
-        return inner
-
-    def fraction(self) -> Node:
-        first = self.at
-        self.at += 1
-        top = self.operand()
-        bottom = self.operand()
-        return Quotient(top, bottom, span=self.span(first))
-
-    def operand(self) -> Node:
-        """`{...}`, or a single sign: `\\frac12`."""
-        return self.group() if self.peek() == "{" else self.atom()
-
-    def root(self) -> Node:
-        first = self.at
-        self.at += 1
-        degree = self.within("]") if self.peek() == "[" else None
-        inner = self.operand()
-        if degree is None:
-            return Call("sqrt", (inner,), span=self.span(first))
-        return Power(inner, Quotient(Number(1.0), degree), span=self.span(first))
-
-    def rounded(self, function: str, end: str) -> Node:
-        first = self.at
-        return Call(function, (self.within(end),), span=self.span(first))
-
-    def named(self) -> Node:
-        first = self.at
-        end = closing(self.found, self.at + 1)
-        name = "".join(token.text for token in self.found[self.at + 2 : end])
-        name = ALIASES.get(name, name)
-        if name in BRACKETED:
-            self.at = end + 1
-            return self.bracketed(BRACKETED[name], first)
-        if name in ARGUMENTS:
-            self.at = end
-            return self.reduction(ARGUMENTS[name])
-        if name not in NAMED:
-            known = ", ".join(sorted([*NAMED, *BRACKETED, *ARGUMENTS]))
-            self.fail(f"\\operatorname{{{name}}} is not a known function: known are {known}")
-        self.at = end + 1
-        return Call(name, self.arguments(NAMED[name]), span=self.span(first))
-
-    def cases(self) -> Node:
-        first = self.at
-        if "".join(self.peek(k) for k in range(1, 8)) != "{cases}":
-            self.fail("of the environments only cases is known; a matrix is a symbol of the notation")
-        self.at = closing(self.found, self.at + 1) + 1
-        values: list[Node] = []
-        conditions: list[Node] = []
-        while self.peek() != "\\end":
-            values.append(self.sum())
-            self.take("&")
-            if self.peek() == "\\text":
-                self.at = closing(self.found, self.at + 1) + 1
-                self.at += self.peek() == "\\\\"
-                break
-            conditions.append(self.condition())
-            self.at += self.peek() == "\\\\"
-        self.take("\\end")
-        self.at = closing(self.found, self.at) + 1
-        if len(values) == len(conditions):
-            self.fail("say what holds in all other cases: the last line ends with & \\text{otherwise}")
-        return Cases(tuple(values), tuple(conditions), span=self.span(first))
-
-    def blackboard(self) -> Node:
-        """`\\mathbb{E}` is a mean, `\\mathbb{1}` an indicator."""
-        if self.peek(2) == "1":
-            return self.indicator()
-        first = self.at
-        self.at += 4
-        return self.bracketed("mean", first)
-
-    def argument_of(self) -> Node:
-        """`\\arg\\max_k`."""
-        kind = {"\\max": "argmax", "\\min": "argmin"}.get(self.peek(1), "")
-        if not kind:
-            self.fail("`\\arg` is followed by \\max or \\min")
-        self.at += 1
-        return self.reduction(kind)

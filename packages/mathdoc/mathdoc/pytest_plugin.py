@@ -1,5 +1,7 @@
 """`pytest --mathdoc`: each formula is a test, which fails with what `mathdoc check` would say of it.
 
+Where a baseline is written down, each module has one more test: that no level of its formulas is lost.
+
 Files of packages are looked into where pytest collects them; without a path on the command line, the package that
 `[tool.mathdoc]` names is added to the tests. Everything else of mathdoc is imported only with the option.
 """
@@ -71,9 +73,11 @@ class FormulaFile(pytest.File):
         self.package = package
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test for the markers and the table, one for each formula."""
+        """One test for the markers and the table, one for each formula, one for their levels."""
         report = _report(self.config, self.package, truth=False)
         yield NotationItem.from_parent(self, name="notation")
+        if report.settings.baseline.is_file():
+            yield BaselineItem.from_parent(self, name="baseline")
         for verdict in report.verdicts:
             formula = verdict.formula
             if formula.marker.path == self.path:
@@ -122,6 +126,25 @@ class NotationItem(_Item):
     def reportinfo(self) -> tuple[Path, int, str]:
         """The module."""
         return self.path, 0, "notation"
+
+
+class BaselineItem(_Item):
+    """The levels of a module's formulas, beside those that are written down."""
+
+    def runtest(self) -> None:
+        """Fail if a formula fell back, is gone or is new. What is gone with its module, the first module tells."""
+        from mathdoc.check import lost_levels
+
+        report = _report(self.config, self.parent.package, truth=True)
+        modules = {source.module: source.path for source in report.sources if source.markers}
+        first = next(iter(modules.values()))
+        lost = [line for line in lost_levels(report) if modules.get(line.partition("#")[0], first) == self.path]
+        if lost:
+            raise RefusedError("\n".join([*lost, "If that is meant: mathdoc check --update-baseline"]))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The module."""
+        return self.path, 0, "baseline"
 
 
 class RefusedError(Exception):

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 
-from mathdoc.lexer import Token, closing
+from mathdoc.lexer import Token
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
-from mathdoc.tree import Call, Index, Indicator, Member, Node, Product, Reduce, Use
+from mathdoc.tree import Call, Index, Indicator, Member, Node, Number, Product, Quotient, Reduce, Sum, Use, free_axes
 from mathdoc.words import COMPARISONS
 
 Range = dict[str, object]
@@ -91,7 +91,17 @@ class RangeParser(ABC):
         if self.peek() != "_":
             self.fail("over which index? Write it below: \\mathbb{E}_t[...]")
         letters, limits = self.index()
+        if kind == "cov":
+            one, other = self.arguments(2)
+            away = [Sum((part, self.reduced("mean", letters, limits, part, first)), (1, -1)) for part in (one, other)]
+            return self.reduced("mean", letters, limits, Product(tuple(away)), first)
         (body,) = self.arguments(1)
+        if kind in ("logsumexp", "softmax"):
+            power = Call("exp", (body,), span=body.span)
+            total = self.reduced("sum", letters, limits, power, first)
+            if kind == "softmax":
+                return Quotient(power, total, span=self.span(first))
+            return Call("log", (total,), span=self.span(first))
         return self.reduced(kind, letters, limits, body, first)
 
     def reduction(self, kind: str) -> Node:
@@ -124,43 +134,40 @@ class RangeParser(ABC):
             self.at += 1
             letters.append(self.letter())
         limits: Range = {}
-        if self.peek() == "\\in":
-            self.at += 1
+        relation = self.peek()
+        self.at += relation != "}"
+        if relation == "\\in":
             limits["member"] = self.mask(letters[0])
-        elif self.peek() in ("<", "\\leq", ">", "\\geq"):
-            relation = self.peek()
-            self.at += 1
-            limits["or_equal"] = relation in ("\\leq", "\\geq")
-            limits["below" if relation in ("<", "\\leq") else "above"] = self.letter()
-        elif self.peek() == "=":
-            self.at += 1
-            return letters, self.from_to(limits)
+        elif relation in ("<", "\\leq"):
+            limits["upper"] = self.limit(-1 if relation == "<" else 0)
+        elif relation in (">", "\\geq"):
+            limits["lower"] = self.limit(1 if relation == ">" else 0)
+        elif relation == "\\neq":
+            limits["apart"] = self.limit(0)
+        elif relation == "=":
+            return letters, self.from_to()
         self.take("}")
         return letters, limits
 
-    def from_to(self, limits: Range) -> Range:
-        """The rest of `_{i=1}^{N}`: 0 or 1 is where an array begins, a letter is another index."""
-        if self.peek() in self.letters:
-            limits["above"] = self.letter()
-            limits["or_equal"] = (self.peek(), self.peek(1)) != ("+", "1")
-            self.at += 0 if limits["or_equal"] else 2
-        elif self.peek() in ("0", "1"):
-            limits["base"] = int(self.take(self.peek()).text)
-        else:
-            self.fail("a sum begins at 0, at 1, at another index, or at that index + 1")
+    def limit(self, moved: int) -> Node:
+        """An end of a range, moved to the last value that is in it."""
+        inner = self.sum()
+        return Sum((inner, Number(1.0)), (1, moved), span=inner.span) if moved else inner
+
+    def from_to(self) -> Range:
+        """The rest of `_{i=1}^{N}`. An array's first entry has the number 1, unless the range begins at 0."""
+        lower = self.sum()
         self.take("}")
         self.take("^")
-        inner = [token.text for token in self.found[self.at + 1 : closing(self.found, self.at)]]
-        if "base" in limits and inner and inner[0] in self.letters and inner[1:] in ([], ["-", "1"]):
-            before = limits["base"] == 0 and inner[1:] == ["-", "1"]
-            if inner[1:] and not before:
-                self.fail("from 1 to an index less one: write k < t")
-            limits |= {"below": inner[0], "or_equal": not before}
-            self.at = closing(self.found, self.at) + 1
+        limits: Range = {"lower": lower}
+        if not free_axes(lower):
+            limits["base"] = 0 if lower == Number(0.0) else 1
+            if lower in (Number(0.0), Number(1.0)):
+                del limits["lower"]
+        if (self.peek(), self.peek(1), self.peek(2)) == ("{", "\\infty", "}"):
+            self.at += 3
         else:
-            upper = self.group()
-            if "base" in limits:
-                limits["upper"] = upper
+            limits["upper"] = self.group()
         return limits
 
     def letter(self) -> str:

@@ -1,7 +1,7 @@
 """What a line's code alone tells: a limit that its formula lacks, a symbol that it does not read, one written again."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mathdoc.extract import Source
 from mathdoc.formula import Formula
@@ -25,19 +25,21 @@ def line_faults(source: Source, formulas: list[Formula]) -> list[Problem]:
     found: list[Problem] = []
     for formula in formulas:
         if formula.tree is not None:
-            found += [*_hidden(formula, helpers), *_unread(formula), *_misnamed(formula)]
+            found += [*_hidden(formula, helpers, _unmarked(formula, formulas)), *_unread(formula), *_misnamed(formula)]
     return found + list(_stale(source, formulas))
 
 
 # --- branches of the code ---------------------------------------------------------------------------------------
 
 
-def _hidden(formula: Formula, helpers: Functions) -> Iterator[Problem]:
-    """Limits, choices and roundings in the line that its formula does not say."""
+def _hidden(formula: Formula, helpers: Functions, unmarked: Sequence[ast.stmt]) -> Iterator[Problem]:
+    """Limits, choices and roundings in the line that its formula does not say; above a function, in all its lines."""
     if formula.tree is None or formula.marker.value is None:
         return
     calls = list(_calls(formula.marker.value, helpers))
     limits, choices, roundings, folds = _said(formula.tree)
+    if formula.marker.whole:
+        calls += [call for statement in unmarked for call in _calls(statement, helpers)]
     for names, room, what in (
         (LIMITS, limits + choices, "limits a value"),
         (CHOICES, limits + choices, "chooses between values"),
@@ -49,6 +51,14 @@ def _hidden(formula: Formula, helpers: Functions) -> Iterator[Problem]:
         if extra:
             message = f"the line {what} and the formula does not say so: `{ast.unparse(extra[-1])}`"
             yield formula.marker.problem(message, hint="write it in the formula, or leave it out", level=2)
+
+
+def _unmarked(formula: Formula, formulas: Sequence[Formula]) -> list[ast.stmt]:
+    """The plain statements of a function that has a formula above it, but for those with one of their own."""
+    marked = {id(other.marker.statement) for other in formulas}
+    plain = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
+    nodes = ast.walk(formula.marker.statement) if formula.marker.whole else ()
+    return [node for node in nodes if isinstance(node, plain) and id(node) not in marked]
 
 
 def _said(tree: Node) -> tuple[int, int, int, int]:
@@ -114,7 +124,8 @@ def _unread(formula: Formula) -> Iterator[Problem]:
     value = formula.marker.value
     if value is None:
         return
-    read = {ast.dump(node) for node in ast.walk(value) if isinstance(node, ast.expr)}
+    body = formula.marker.statement if formula.marker.whole else value
+    read = {ast.dump(node) for part in (value, body) for node in ast.walk(part) if isinstance(node, ast.expr)}
     for binding in formula.bindings:
         expression = ast.parse(binding.var, mode="eval").body
         root = expression

@@ -27,6 +27,8 @@ def shape_of(node: Node) -> str:
         return shape
     if isinstance(node, Call) and node.function in SCALARS:
         return ""
+    if isinstance(node, Call) and node.function == "diag":
+        return "vector" if shape_of(node.arguments[0]) == "matrix" else "matrix"
     parts = node.values if isinstance(node, Cases) else [node.body] if isinstance(node, Reduce) else children(node)
     shapes = [shape_of(part) for part in parts]
     return next((shape for shape in ("matrix", "vector", "row") if shape in shapes), "")
@@ -89,6 +91,10 @@ def of_matrix(function: str, value: Named, span: tuple[int, int]) -> Named:
     if function == "softmax":
         shifted = np.exp(array - array.max(axis=-1, keepdims=True))
         return Named(shifted / shifted.sum(axis=-1, keepdims=True), (*rest, *own))
+    if function == "diag" and own == (ROW,):
+        return Named(array[..., None] * np.eye(array.shape[-1]), (*rest, ROW, COLUMN))
+    if function == "diag":
+        return Named(np.diagonal(array, axis1=-2, axis2=-1), (*rest, ROW))
     results: dict[str, Array] = {
         "norm": np.sqrt((array**2).sum(axis=last)),
         "norm1": np.abs(array).sum(axis=last),

@@ -64,5 +64,6 @@ class _Spelled:
 
     def _reduce(self, node: Reduce) -> str:
         where = f" in {self.of(node.member)}" if node.member is not None else ""
-        where += f" {'<=' if node.or_equal else '<'} {node.below}" if node.below else ""
+        ends = (("from", node.lower), ("to", node.upper), ("but", node.apart))
+        where += "".join(f" {word} {self.of(end)}" for word, end in ends if end is not None)
         return f"{node.kind} over {node.letter}{where} of ({self.of(node.body)})"

@@ -25,11 +25,18 @@ class Number(Node):
 
 @dataclass(frozen=True)
 class Index:
-    """How a symbol's axis is used: under which letter, and shifted by how many places."""
+    """How a symbol's axis is used: under which letter, shifted by how many places or by another letter (`n - k`)."""
 
     axis: str
     letter: str
     shift: int = 0
+    other: str = ""
+    sign: int = 1
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """One letter, or two."""
+        return frozenset(filter(None, (self.letter, self.other)))
 
 
 @dataclass(frozen=True)
@@ -141,18 +148,33 @@ class Cases(Node):
 class Reduce(Node):
     """A sum, product, mean, maximum, minimum, variance or place of the largest over an index.
 
-    With `member` only over the set; with `below` or `above` over the values of the index below or above another
-    (`or_equal`: that one too); with `upper` from `base`, the number of the first entry, up to there.
+    With `member` only over the set; with `lower` and `upper` from and up to there, both included; with `apart` without
+    that one. `base` is the number of the first entry.
     """
 
     kind: str
     letter: str
     body: Node
     member: Use | None = None
-    below: str = ""
-    or_equal: bool = False
-    above: str = ""
     base: int = 0
+    lower: Node | None = None
+    upper: Node | None = None
+    apart: Node | None = None
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """The other indices that say how far this one runs."""
+        limits = [limit for limit in (self.lower, self.upper, self.apart) if limit is not None]
+        return frozenset[str]().union(*(free_axes(limit) for limit in limits))
+
+
+@dataclass(frozen=True)
+class Integral(Node):
+    """By the trapezoidal rule, over the points of a symbol with one index; `lower` and `upper` are the outermost."""
+
+    body: Node
+    over: Use
+    lower: Node | None = None
     upper: Node | None = None
 
 
@@ -194,10 +216,12 @@ def replaced(tree: Node, old: Node, new: Node) -> Node:
 def free_axes(node: Node) -> frozenset[str]:
     """The letters that the value still depends on."""
     if isinstance(node, Use):
-        return frozenset(index.letter for index in node.indices)
+        return frozenset[str]().union(*(index.letters for index in node.indices))
     if isinstance(node, Position):
         return frozenset((node.letter,))
     below = frozenset[str]().union(*(free_axes(child) for child in children(node)))
     if isinstance(node, Reduce):
-        return below - {node.letter} | frozenset(filter(None, (node.below, node.above)))
+        return below - {node.letter}
+    if isinstance(node, Integral):
+        return below - free_axes(node.over)
     return below

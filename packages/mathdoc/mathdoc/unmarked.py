@@ -1,11 +1,14 @@
 """Mathematics without a formula: statements that compute with arrays, and have no marker.
 
-They are listed where a package has an `unmarked.toml` beside its folder of notation tables, with the reasons for those
-that stay without one:
+They are listed where a package has an `unmarked.toml` beside its folder of notation tables with the table `excused`:
+the reasons for those that stay without one. The table `between` has the reasons for what functions with formulas do
+between these:
 
     [excused]
-    "formulas.categorical.edges" = "the middle between two atoms; tests/test_categorical.py checks it"
     "envs.*" = "simulators, not the algorithms that the formulas describe"
+
+    [between]
+    "training.step" = "passes the values on; tests/test_training.py compares a whole step"
 
 A key is a module with a function, a module, or the beginning of one before `*`.
 """
@@ -41,31 +44,51 @@ COMPUTING = {*METHODS.split(), *REDUCING} - {
 ARRAYS = ("Tensor", "ndarray", "Array", "Rows", "Tree")
 
 
+class Excuses:
+    """One table of the file: the reasons by name, and which of them were needed."""
+
+    def __init__(self, folder: Path, table: str) -> None:
+        self.path = folder / FILE
+        try:
+            tables = tomllib.loads(self.path.read_text()) if self.path.is_file() else {}
+        except tomllib.TOMLDecodeError as error:
+            raise MathdocError(f"{self.path} cannot be read: {error}") from error
+        unknown = sorted(tables.keys() - {"excused", "between"})
+        if unknown:
+            raise MathdocError(f"{self.path} has a table [{unknown[0]}]: known are excused and between.")
+        self.listed = table in tables
+        self.reasons: dict[str, str] = tables.get(table, {})
+        self.needed: set[str] = set()
+
+    def reason(self, name: str) -> str:
+        """Why something has no formula; empty if nobody said."""
+        keys = [key for key in self.reasons if fnmatchcase(name, key) or name.startswith(f"{key}.")]
+        self.needed.update(keys[:1])
+        return self.reasons[keys[0]] if keys else ""
+
+    def faults(self) -> list[Problem]:
+        """Excuses without a reason, and those of which nothing is left to excuse."""
+        return [
+            Problem(self.path, 1, 0, f'"{key}" {"excuses nothing: remove it" if why.strip() else "has no reason"}')
+            for key, why in self.reasons.items()
+            if key not in self.needed or not why.strip()
+        ]
+
+
 def unmarked(sources: Iterable[Source], folder: Path) -> list[Problem]:
     """A problem for each such statement that nobody excused, and for each excuse that is not needed."""
-    path = folder / FILE
-    if not path.is_file():
+    excuses = Excuses(folder, "excused")
+    if not excuses.listed:
         return []
-    try:
-        excused: dict[str, str] = tomllib.loads(path.read_text()).get("excused", {})
-    except tomllib.TOMLDecodeError as error:
-        raise MathdocError(f"{path} cannot be read: {error}") from error
-    needed: set[str] = set()
     problems = []
     for source in sources:
         for statement, scope in _found(source):
             name = f"{source.module}.{scope}".rstrip(".")
-            keys = [key for key in excused if fnmatchcase(name, key) or name.startswith(f"{key}.")]
-            needed.update(keys[:1])
-            if not keys:
+            if not excuses.reason(name):
                 message = "this computes with arrays and has no formula"
                 hint = f'write a marker above it, or its reason into {FILE}: "{name}" = "..."'
                 problems.append(Problem(source.path, statement.lineno, statement.col_offset, message, hint, level=0))
-    for key, reason in excused.items():
-        if key not in needed or not reason.strip():
-            fault = "excuses nothing: remove it" if reason.strip() else "has no reason"
-            problems.append(Problem(path, 1, 0, f'"{key}" {fault}', level=0))
-    return problems
+    return problems + excuses.faults()
 
 
 def _found(source: Source) -> Iterator[tuple[ast.stmt, str]]:
@@ -77,6 +100,8 @@ def _found(source: Source) -> Iterator[tuple[ast.stmt, str]]:
             named = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
             inner = f"{scope}.{child.name}".lstrip(".") if named else scope  # type: ignore[attr-defined]
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if id(child) in marked:
+                    continue  # the formula above it is about all of it
                 signature = ast.unparse(child.args) + (ast.unparse(child.returns) if child.returns else "")
                 yield from within(child, inner, any(word in signature for word in ARRAYS))
                 continue

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError, Problem
 from mathdoc.repair import repair
 from mathdoc.shapes import TAIL
-from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, walk
+from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, Use, walk
 
 RELATIVE = {"float64": 1e-9, "float32": 2e-5}
 ABSOLUTE = {"float64": 1e-12, "float32": 1e-6}
@@ -89,11 +89,15 @@ def _verify(verdict: Verdict, tree: Node, probes: dict[str, Probe]) -> None:
 def difference(
     tree: Node, left: Binding, sample: Sample, precision: str, slack: dict[str, float] | None = None
 ) -> float:
-    """The largest difference in units of what is allowed: above 1 is too much. A value that is not finite is one."""
+    """The largest difference in units of what is allowed: above 1 is too much. A value that is not finite is one,
+    unless both are the same infinity.
+    """
     value = Evaluation(sample.values).run(tree)
     expected, found = _aligned(left, value, sample.result), sample.result
-    if not (np.all(np.isfinite(expected)) and np.all(np.isfinite(found))):
+    endless = np.isinf(found) & (expected == found)
+    if not np.all(np.isfinite(expected) & np.isfinite(found) | endless):
         return np.inf
+    expected, found = np.where(endless, 0.0, expected), np.where(endless, 0.0, found)
     allowed = ABSOLUTE[precision] + max(RELATIVE[precision], (slack or {}).get(precision, 0.0)) * np.abs(found)
     return float(np.max(np.abs(expected - found) / allowed, initial=0.0))
 
@@ -171,7 +175,8 @@ def _both(tree: Node, one: str, other: str) -> bool:
     for node in walk(tree):
         for index in getattr(node, "indices", ()):
             axes.setdefault(index.letter, set()).add((node.binding, index.axis))  # type: ignore[attr-defined]
-    limits = {(n.letter, n.below or n.above) for n in walk(tree) if isinstance(n, Reduce)}
+    limits = {(n.letter, other) for n in walk(tree) if isinstance(n, Reduce) for other in n.beside}
+    limits |= {(index.letter, index.other) for n in walk(tree) if isinstance(n, Use) for index in n.indices}
     if {(one, other), (other, one)} & limits:
         return False
     return not axes.get(one, set()) & axes.get(other, set())
@@ -204,7 +209,18 @@ def _explained(formula: Formula, tree: Node, sample: Sample, precision: str, pro
     )
     candidates = [s for s in probe.samples if s.values.keys() == sample.values.keys()]
     found = repair(formula, tree, lambda t: all(_holds(t, formula.left, s, precision) for s in candidates), sample)
+    if not found.startswith("it would hold"):
+        found = _exchanged(formula, tree, candidates, precision) or found
     return message, found
+
+
+def _exchanged(formula: Formula, tree: Node, samples: list[Sample], precision: str) -> str:
+    """Which two symbols would make the formula hold if each stood for the other's variable."""
+    for one, other in combinations(formula.bindings, 2):
+        turned = [Sample({**s.values, one: s.values[other], other: s.values[one]}, s.result) for s in samples]
+        if all(_holds(tree, formula.left, sample, precision) for sample in turned):
+            return f"it would hold if `{one.tex}` were `{other.var}` and `{other.tex}` were `{one.var}`: see the table"
+    return ""
 
 
 def _holds(tree: Node, left: Binding, sample: Sample, precision: str) -> bool:
@@ -261,9 +277,11 @@ def _insensitive(formula: Formula, tree: Node, samples: list[Sample]) -> list[Fa
     for binding in formula.bindings:
         changed = False
         for sample in samples:
-            values = {**sample.values, binding: np.where(sample.values[binding] == 0, 1.0, 2 * sample.values[binding])}
-            other = Sample(values, sample.result)
-            changed = changed or not _holds(tree, formula.left, other, "float64")
+            before = sample.values[binding]
+            moved = np.where(before == 0, 1.0, before * np.linspace(2, 3, before.size).reshape(before.shape))
+            for new in (moved, -moved):
+                other = Sample({**sample.values, binding: new}, sample.result)
+                changed = changed or not _holds(tree, formula.left, other, "float64")
         if not changed:
             span = next(use.span for use in formula.uses if use.binding is binding)
             faults.append((f"`{binding.tex}` can be changed without changing the result", span, ""))

@@ -48,7 +48,7 @@ def test_the_scope_is_the_function_with_its_classes(source_of) -> None:
         ("x = (\n    y  # LaTeX: x = y\n)\n", "inside a statement"),
         ("# LaTeX: x = y\n\nx = y\n", "over nothing"),
         ("# LaTeX: x = y\n# another comment\nx = y\n", "over nothing"),
-        ("# LaTeX: x = y\n# LaTeX: x = z\nx = y\n", "over nothing"),
+        ("# LaTeX: x = y\n# LaTeX: x = z\nx = y\n", "a statement has one"),
         ("x = y\n# LaTeX: x = y\n", "over nothing"),
         ("# LaTeX: x = y\nfor x in y:\n    pass\n", "over a block"),
         ("# LaTeX: x = y\nx = y  # LaTeX: x = y\n", "has a marker already"),

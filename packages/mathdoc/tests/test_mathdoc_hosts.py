@@ -1,12 +1,16 @@
 """Formulas in pages of Sphinx and of Python-Markdown, and in a notebook's cell."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import markdown
 import pytest
 from sphinx.application import Sphinx
 
+import mathdoc
 from mathdoc.problem import MathdocError
 
 MODULE = '''"""Lenses."""
@@ -112,6 +116,46 @@ def test_markdown_ends_where_a_formula_does_not_hold(root: Path) -> None:
     settings = {"mathdoc.markdown": {"package": str(root / "lenses")}}
     with pytest.raises(MathdocError, match="the formula gives"):
         markdown.markdown("[[mathdoc thin]]", extensions=["mathdoc.markdown"], extension_configs=settings)
+
+
+MKDOCS = """site_name: Lenses
+docs_dir: pages
+use_directory_urls: false
+markdown_extensions:
+  - mathdoc.markdown:
+      package: lenses
+      assets: pages/assets
+extra_css: [assets/mathdoc/katex/katex.min.css, assets/mathdoc/mathdoc.css]
+extra_javascript: [assets/mathdoc/mathdoc.js]
+"""
+
+
+def mkdocs(root: Path) -> subprocess.CompletedProcess[str]:
+    """`mkdocs build` of a site with one page."""
+    (root / "mkdocs.yml").write_text(MKDOCS)
+    (root / "pages" / "index.md").write_text("# Lenses\n\n[[mathdoc thin.image]]\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(mathdoc.__file__).parents[1])}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+
+
+def test_mkdocs_builds_a_site_with_the_formulas_and_what_they_need(root: Path) -> None:
+    done = mkdocs(root)
+    assert done.returncode == 0, done.stderr
+    page = (root / "site" / "index.html").read_text()
+    assert page.count('<span class="badge verified"') == 1
+    assert "def image(focus, distance):" in words(page)
+    needed = re.findall(r'(?:href|src)="(assets/mathdoc/[^"]+)"', page)
+    assert len(needed) == 3
+    assert all((root / "site" / name).is_file() for name in needed)
+
+
+def test_mkdocs_ends_where_a_formula_does_not_hold(root: Path) -> None:
+    thin = root / "lenses" / "thin.py"
+    thin.write_text(thin.read_text().replace("1 / focus", "2 / focus"))
+    done = mkdocs(root)
+    assert done.returncode != 0
+    assert "the formula gives" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """`pytest --mathdoc` in a session of its own: what is collected, what fails and how, what is chosen and reported."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -88,6 +89,26 @@ def test_an_unknown_symbol_fails_the_test_of_the_notation(orbit: Path, tmp_path:
     said = session(tmp_path / "copy", "--mathdoc", "-v", "orbit")
     assert "kepler.py::notation FAILED" in said
     assert "`M` is not defined" in said
+
+
+def test_a_level_that_is_lost_fails_as_it_does_on_the_command_line(orbit: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(orbit, copy)
+    kepler, levels = copy / "orbit" / "kepler.py", copy / "docs" / "formulas.json"
+    kepler.write_text(kepler.read_text().replace("\\frac{\\pi a}{T}", "\\frac{2 \\pi a}{T}"))
+    names = {f"kepler#f-period-{name}": "verified" for name in "tve"}
+    levels.write_text(json.dumps(names))
+    assert "5 passed" in session(copy, "--mathdoc", "orbit/kepler.py")
+    levels.write_text(json.dumps({**names, "newton#f-force-f": "verified"}))
+    said = session(copy, "--mathdoc", "-v", "orbit")
+    assert "kepler.py::baseline FAILED" in said
+    assert "newton#f-force-f was verified and is gone" in said
+    command = [sys.executable, "-m", "mathdoc", "check", "orbit"]
+    done = subprocess.run(
+        command, cwd=copy, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "newton#f-force-f was verified and is gone" in done.stderr
 
 
 def test_an_installed_package_brings_the_option() -> None:

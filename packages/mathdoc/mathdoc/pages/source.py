@@ -78,6 +78,8 @@ def statement_html(source: Source, verdict: Verdict) -> str:
 
 
 def _marks(source: Source, verdict: Verdict) -> list[Mark]:
+    if verdict.formula.marker.whole:
+        return []
     names = symbol_names(verdict)
     known = [(b.var, *names[b]) for b in names if b.var and b.var != "return"]
     return marks_in(source.text, verdict.formula.marker.statement, known)
@@ -87,20 +89,23 @@ def _listing(source: Source, path: str, verdicts: list[Verdict], places: str, li
     """The lines with their formulas: all of them, or those of a range."""
     marks = [mark for verdict in verdicts for mark in _marks(source, verdict)]
     lines = [_numbered(number, line) for number, line in enumerate(highlighted(source.text, marks), 1)]
-    html, at = "", lines_of.start if lines_of else 1
+    html, figures, at = "", "", lines_of.start if lines_of else 1
     for verdict in verdicts:
         marker = verdict.formula.marker
-        first, last = marker.statement.lineno, marker.statement.end_lineno or marker.statement.lineno
+        first, last = marker.lines[0], marker.lines[-1]
         above = min(marker.line, first)
         html += _plain(lines[at - 1 : above - 1])
         trailing = marker.line >= first
         shown = [_strip_comment(line) if trailing else line for line in lines[first - 1 : last]]
-        shown_figure = figure(verdict, places.format(path=path, line=first))
+        figures += figure(verdict, places.format(path=path, line=first))
+        at = max(at, marker.line + 1)
+        if marker.part[0] + 1 < marker.part[1]:
+            continue  # the other results of the same function follow
         html += (
-            f'<div class="pair" style="--indent:{marker.statement.col_offset}ch">{shown_figure}'
+            f'<div class="pair" style="--indent:{marker.statement.col_offset}ch">{figures}'
             f"<pre><code>{''.join(shown)}</code></pre></div>"
         )
-        at = last + 1
+        figures, at = "", last + 1
     return html + _plain(lines[at - 1 : lines_of.stop - 1 if lines_of else None])
 
 

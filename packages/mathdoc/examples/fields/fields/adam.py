@@ -29,6 +29,7 @@ def squared_error(weights: Array, inputs: Array, targets: Array) -> Array:
 @jax.jit
 def adam_step(weights: Array, gradient: Array, moments: Moments, rate: float) -> tuple[Array, Moments]:
     """The next weights and moments."""
+    # LaTeX: c = c_0 + 1
     count = moments.count + 1
     # LaTeX: m'_k = \beta_1 m_k + (1 - \beta_1) g_k
     first = FAST * moments.first + (1 - FAST) * gradient

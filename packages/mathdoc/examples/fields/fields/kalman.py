@@ -29,10 +29,10 @@ class KalmanFilter:
         spread = self.variance + self.noise
         # LaTeX: K_n = \frac{P_n}{S_n}
         gain = self.variance / spread
-        # LaTeX: \mathcal{L} = \frac{1}{2} \sum_n (\log(2 \pi S_n) + \frac{y_n^2}{S_n})
-        loss = 0.5 * np.sum(np.log(2 * np.pi * spread) + innovation**2 / spread)
         # LaTeX: \hat{x}'_n = \hat{x}_n + K_n y_n
         self.mean = self.mean + gain * innovation
         # LaTeX: P'_n = (1 - K_n) P_n
         self.variance = (1 - gain) * self.variance
+        # LaTeX: \mathcal{L} = \frac{1}{2} \sum_n (\log(2 \pi S_n) + \frac{y_n^2}{S_n})
+        loss = 0.5 * np.sum(np.log(2 * np.pi * spread) + innovation**2 / spread)
         return float(loss)
