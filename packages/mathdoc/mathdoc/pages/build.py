@@ -68,7 +68,7 @@ def _index(report: Report) -> list[str]:
             names = ", ".join(f"`{node.name}`" for _, node in public)
             blocks += ["## Public names", f"[`{package}`]({package}.md): {names}"]
         count = len(report.of(source.module))
-        math = f" ([{count} formulas](../math/{source.module}.md))" if count else ""
+        math = f" ([{count} formula{'s' * (count > 1)}](../math/{source.module}.md))" if count else ""
         folder = source.module.partition(".")[0]
         line = f"- [`{source.module}`]({source.module}.md): {summary(source.tree)}{math}"
         lines.setdefault(folder if folder in folders else package, []).append(line)
