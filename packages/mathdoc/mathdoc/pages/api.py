@@ -39,7 +39,8 @@ def re_exported(source: Source, sources: Sequence[Source], package: str) -> list
             continue
         names = {alias.name for alias in node.names if alias.asname == alias.name}
         home = modules[node.module]
-        found += [(home.module, child) for child in home.tree.body if getattr(child, "name", None) in names]
+        defined = [child for child in home.tree.body if isinstance(child, Definition)]
+        found += [(home.module, child) for child in defined if child.name in names]
     return found
 
 
