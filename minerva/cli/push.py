@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -40,7 +41,7 @@ class Push:
         check_repository(self.repository)
         console = make_console()
         with console.status("exporting, evaluating, recording"):
-            how = {"episodes": self.episodes, "video": self.video, "env": self.env, "trust_env": self.trust_env}
+            how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "video", "env", "trust_env")}
             done = export(self.run_dir, self.which.name, **how)
         with console.status("uploading"):
             address = upload(done.path, self.repository, self.private)
