@@ -12,7 +12,7 @@ QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.
 	tests/trainers/*/test_*_vectors.py tests/trainers/vmpo/test_vmpo_e_step.py
 
 .DEFAULT_GOAL := help
-.PHONY: help train quick test test-slow test-all faults lint types docs docs-check docs-serve pictures wheel-test system-deps clean
+.PHONY: help train quick test test-slow test-all faults lint types docs docs-check docs-serve pictures release wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
@@ -22,6 +22,7 @@ help:
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (three hours)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
 	@echo "make pictures    the pictures of README, from the committed results and the site (needs chromium)"
+	@echo "make release     wheels and source archives of both packages, checked, into dist"
 	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment; test-all: both"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
@@ -37,7 +38,7 @@ $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml packages/mathdoc/pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva, mathdoc and their development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e "packages/mathdoc[site,test]" -e ".[dm-control,envpool,video,export,cluster,docs,dev]"
+	@$(PIP) --no-build-isolation -e "packages/mathdoc[site,test]" -e ".[dm-control,envpool,video,export,cluster,mlflow,hub,docs,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use
@@ -82,11 +83,14 @@ pictures: docs
 	$(BIN)/minerva docs results
 	$(BIN)/python tools/site/screenshots.py
 
+# wheels and source archives of both packages, with a list of what is in them, metadata and digests checked
+release: $(VENV)/.dev
+	$(BIN)/python tools/release/build_release.py
+
 # the wheels, as a user gets them: built, each installed into an empty environment, trained with, checked with
 wheel-test: $(VENV)/.dev
 	rm -rf build/wheel && mkdir -p build/wheel
-	for project in . packages/mathdoc; do $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel $$project > build/wheel/log.txt 2>&1 || (cat build/wheel/log.txt; exit 1); done
-	! $(BIN)/python -m zipfile -l build/wheel/minerva-*.whl | grep mathdoc
+	$(BIN)/python tools/release/build_release.py --out build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/minerva-*.whl
 	$(PYTHON) -m venv build/wheel/checker

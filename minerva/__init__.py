@@ -22,6 +22,8 @@ if (
     from minerva.policy import load_policy as load_policy
     from minerva.runs.callbacks import Callback as Callback
     from minerva.runs.callbacks import Schedule as Schedule
+    from minerva.runs.loggers import LoggedRun as LoggedRun
+    from minerva.runs.loggers import Logger as Logger
     from minerva.trainers.mpo.agent import MPOAgent as MPOAgent
     from minerva.trainers.mpo.config import MPOConfig as MPOConfig
     from minerva.trainers.mpo.trainer import MPOTrainer as MPOTrainer
@@ -44,6 +46,8 @@ _HOMES = {
     "Policy": "minerva.policy",
     "Callback": "minerva.runs.callbacks",
     "Schedule": "minerva.runs.callbacks",
+    "Logger": "minerva.runs.loggers",
+    "LoggedRun": "minerva.runs.loggers",
     **class_homes(),
 }
 

@@ -15,6 +15,7 @@ from minerva.runs.folder import find_checkpoint
 from minerva.runs.origin import Origin
 from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
+from minerva.utils.hub import download, is_repository
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -77,8 +78,13 @@ class Policy:
 
 @with_short_traceback
 def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
-    """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file."""
-    file = find_checkpoint(Path(path), which)
+    """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file.
+
+    A text `user/name` that is nothing on this disk is a repository of the Hugging Face Hub, of which the checkpoint is
+    downloaded.
+    """
+    is_remote = isinstance(path, str) and is_repository(path)
+    file = download(str(path), which) if is_remote else find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
     try:
         made = agent_class(about["algo"])
@@ -124,10 +130,16 @@ def _check_shapes(made: Any, sizes: tuple[ObservationSpec, ActionSpec, Any], wei
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out the initial values of networks that have none: for that, PyTorch would import its compiler."""
+    """Leaves out the initial values of networks that have none: PyTorch would import its compiler for them."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if func is torch.Tensor.normal_ else func(*args, **(kwargs or {}))
+        if func is torch.Tensor.normal_:
+            return args[0]
+        if func in (torch.zeros_like, torch.ones_like, torch.full_like):
+            return torch.empty(args[0].shape, dtype=args[0].dtype)
+        if func is torch.linspace:
+            return torch.empty(args[2])
+        return func(*args, **(kwargs or {}))
 
 
 def _on_meta(part: Any) -> Any:

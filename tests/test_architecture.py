@@ -176,6 +176,8 @@ ONLY_IN = {
     "dm_control": "envs.*",
     "shimmy": "envs.* lab.export.run_policy",
     "wandb": "utils.wandb_utils",
+    "mlflow": "utils.mlflow_utils",
+    "huggingface_hub": "utils.hub",
     "ray": "lab.cluster.*",
     "optuna": "lab.cluster.*",
 }

@@ -10,10 +10,11 @@ import pytest
 from tiny_runs import BATCH, PPO, SETTINGS, training_steps
 
 from minerva.loop.population import Population
+from minerva.runs import loggers
 from minerva.runs.metrics import read_rows
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.utils import wandb_utils
-from minerva.utils.wandb_utils import log_wandb, wandb_run
+from minerva.utils.wandb_utils import log_wandb
 
 
 class FakeRun(SimpleNamespace):
@@ -54,6 +55,7 @@ class FakeWandb(SimpleNamespace):
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(wandb_utils, "_warned", False)
+    loggers._warn_once.cache_clear()
     caplog.set_level(logging.WARNING, "minerva")
 
 
@@ -106,37 +108,6 @@ def test_silent_says_nothing(kind: str, monkeypatch: pytest.MonkeyPatch, caplog:
     assert caplog.records == []
 
 
-def test_a_run_is_started_with_its_name_and_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = FakeWandb()
-    install(monkeypatch, module)
-    with wandb_run("project", "run 1", {"seed": 0}) as run:
-        assert run.options == {"project": "project", "name": "run 1", "config": {"seed": 0}}
-        assert not run.finished
-    assert run.finished == 1
-
-
-def test_without_a_project_there_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = FakeWandb()
-    install(monkeypatch, module)
-    with wandb_run(None, "run 1", {}) as run:
-        assert run is None
-    assert module.started == []
-
-
-@pytest.mark.parametrize(
-    "module", [None, FakeWandb(fails="init"), FakeWandb(fails="exits")], ids=["absent", "raises", "exits"]
-)
-def test_a_run_that_cannot_start_is_said_once(
-    module: FakeWandb | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    install(monkeypatch, module)
-    for name in ("run 1", "run 2"):
-        with wandb_run("project", name, {}) as run:
-            assert run is None
-    assert len(caplog.records) == 1
-    assert "training continues without it" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("module", "complaints"),
     [
@@ -163,7 +134,8 @@ def test_training_goes_on_whatever_it_does(
     if not complaints:
         (run,) = module.started
         assert run.logged == rows_of(tmp_path)
-        assert run.options["project"] == "project"
+        assert (run.options["project"], run.options["name"]) == ("project", tmp_path.name)
+        assert run.options["config"]["algo"] == "ppo"
         assert run.finished == 1
 
 

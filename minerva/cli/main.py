@@ -20,6 +20,7 @@ from minerva.cli.docs import Docs
 from minerva.cli.evaluate import Evaluate
 from minerva.cli.export import ExportPolicy
 from minerva.cli.presets import ShowPresets
+from minerva.cli.push import Push
 from minerva.cli.report import Report
 from minerva.cli.train import parsed_train, train_types, with_algorithm
 from minerva.cli.tune import Tune
@@ -130,6 +131,7 @@ COMMANDS: dict[str, Any] = {
     "report": Report,
     "presets": ShowPresets,
     "export": ExportPolicy,
+    "push": Push,
     "docs": Docs,
 }
 """The subcommands beside `train`."""

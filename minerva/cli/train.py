@@ -96,6 +96,10 @@ class RunOptions:
     """PyTorch CPU threads; 1 is fastest for small networks. The number changes the last bits of the results."""
     wandb: str | None = None
     """Weights & Biases project to log to, besides TensorBoard."""
+    mlflow: str | None = None
+    """MLflow experiment to log to, where MLFLOW_TRACKING_URI says."""
+    info_keys: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ("is_success",)
+    """Numbers in the environment's `info`, in the last step of each episode, whose means are logged."""
 
     @property
     def task(self) -> "EnvLike":

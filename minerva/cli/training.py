@@ -29,7 +29,7 @@ def run(command: TrainCommand) -> int:
     options = command.run_options
     algo = next(name for name in ALGORITHMS if isinstance(command.hyperparameters, config_class(name)))
     config = config_class(algo).from_dict(command.hyperparameters.to_dict())
-    names = ("eval_every", "eval_episodes", "compile", "matmul", "threads", "wandb")
+    names = ("eval_every", "eval_episodes", "compile", "matmul", "threads", "wandb", "mlflow", "info_keys")
     settings = {name: getattr(options, name) for name in names} | {"resume": options.resume is not None}
     if options.seeds is not None or options.vary is not None:
         return _run_seeds(command, Seeds.parse(algo, config, options.seeds, options.seed, options.vary or ""), settings)

@@ -137,6 +137,12 @@ class OffPolicyTrainer(Trainer):
         if self.reward_scale is not None:
             self.reward_scale.restart()
 
+    def learn_with(self, config: Any) -> None:
+        """Take the numbers of the coming updates from `config`; rewards are scaled with its discount too."""
+        super().learn_with(config)
+        if self.reward_scale is not None:
+            self.reward_scale.state["gamma"].fill_(config.gamma)
+
     def state_dict(self) -> Tree:
         """Return the state of agent, environments, health checks and replay, without the replay's rows."""
         added = {"replay": self.replay.state_dict(), "row": self.last_metrics, "health": self.health.state_dict()}

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.tree import Tree
@@ -78,6 +78,12 @@ class OnPolicyTrainer(Trainer):
         self.episodes = []
         if self.reward_norm is not None:
             self.reward_norm.state["running"].zero_()
+
+    def learn_with(self, config: Any) -> None:
+        """Take the numbers of the coming updates from `config`; rewards are scaled with its discount too."""
+        super().learn_with(config)
+        if self.reward_norm is not None:
+            self.reward_norm.state["gamma"].fill_(config.gamma)
 
     def state_dict(self) -> Tree:
         """Return the state of agent, environments, reward normaliser, health checks and the unfinished rollout."""

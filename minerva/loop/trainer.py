@@ -132,12 +132,16 @@ class Trainer(ABC):
     def change(self, **settings: float) -> None:
         """Change settings of the coming updates, such as `policy_lr`; they are logged, and saved with the run."""
         before = self.agent.config
-        self.agent.config = before.changed(settings)
+        self.learn_with(before.changed(settings))
         for name in settings:
             value = getattr(self.agent.config, name)
             if value != getattr(before, name):
                 self.changed[name] = value
                 self._logged[f"settings/{name}"] = [value]
+
+    def learn_with(self, config: Any) -> None:
+        """Take the numbers of the coming updates from `config`."""
+        self.agent.config = config
 
     @abstractmethod
     def rules(self) -> Iterable[Rule]:
@@ -241,7 +245,7 @@ class Trainer(ABC):
         self.agent.load_state_dict(state["agent"])
         self.episodes = [Episode(*episode) for episode in state["episodes"]]
         self.changed = dict(state.get("changed", {}))
-        self.agent.config = self.share.changed(self.changed)
+        self.learn_with(self.share.changed(self.changed))
         return self.envs.load_state_dict(state["envs"])
 
     def init_from(self, path: str | Path, optimizer: bool = False) -> None:

@@ -1,5 +1,6 @@
 """A user's code in a run: callbacks hear of the run's events, log numbers, change settings and stop the run."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -40,26 +41,29 @@ class Callback:
 class Schedule(Callback):
     """Sets a setting as a function of the step, at the start and after every report.
 
-    `value` is that function, or numbers by step: between two steps the number moves in a straight line.
+    `value` is that function, or numbers by step: between two steps the number moves in a straight line, and is rounded
+    for a setting that is a whole number.
     """
 
     def __init__(self, name: str, value: Callable[[int], float] | Mapping[int, float]) -> None:
         if isinstance(value, Mapping):
             if not value:
                 raise ConfigError(f"The schedule of {name} is empty: give numbers by step, such as {{0: 3e-4}}.")
-            points = sorted(value.items())
-            self._value: Callable[[int], float] = lambda step: _between(points, step)
-        else:
-            self._value = value
-        self.name = name
+            value = functools.partial(_between, sorted(value.items()))
+        self.name, self._value = name, value
 
     def on_start(self, step: int, metrics: Mapping[str, float], trainer: Any) -> None:
         """Set the value at the run's first step, or at the one that it is resumed from."""
-        trainer.change(**{self.name: self._value(step)})
+        self._set(step, trainer)
 
     def on_update(self, step: int, metrics: Mapping[str, float], trainer: Any) -> None:
         """Set the value at this step."""
-        trainer.change(**{self.name: self._value(step)})
+        self._set(step, trainer)
+
+    def _set(self, step: int, trainer: Any) -> None:
+        value = self._value(step)
+        is_whole = isinstance(getattr(trainer.agent.config, self.name, None), int)
+        trainer.change(**{self.name: round(value) if is_whole else value})
 
 
 def _between(points: Sequence[tuple[int, float]], step: int) -> float:

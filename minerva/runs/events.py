@@ -20,7 +20,7 @@ NAME = "events.out.tfevents."
 
 
 class EventsFile:
-    """A new event file in `folder`. Each row is in the file when `write` returns."""
+    """A new event file in `folder`, as a logger. Each row is in the file when `log` returns."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -28,9 +28,9 @@ class EventsFile:
         self._records = RecordWriter(self._file)
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
-    def write(self, step: int, row: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one row of scalars."""
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
     def arrange(self, layout: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Metrics logs: metrics.jsonl is the reference, TensorBoard and Weights & Biases are views of it.
+"""Metrics logs: metrics.jsonl is the reference, TensorBoard and other loggers are views of it.
 
-Every log is append-only. A checkpoint stores the length of each, and a resumed run cuts the logs off there: no row is
-missing and none is there twice, however often a run is resumed.
+Every log in the folder is append-only. A checkpoint stores the length of each, and a resumed run cuts the logs off
+there: no row is missing and none is there twice, however often a run is resumed.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from minerva.metrics import Metric
 from minerva.runs import files
 from minerva.runs.events import NAME, EventsFile
 from minerva.runs.folder import RunFolder
+from minerva.runs.loggers import Logger
 from minerva.runs.tensorboard_layout import custom_scalars
-from minerva.utils.wandb_utils import log_wandb
 
 logger = logging.getLogger("minerva")
 
@@ -30,14 +30,14 @@ Lengths = dict[str, int]
 class MetricsWriter:
     """Writer of a run's metrics to all logs.
 
-    `lengths` are those of the checkpoint that the run is resumed from, empty for a new run; `wandb` is a run of
-    Weights & Biases or None; `metrics` are the algorithm's, for TensorBoard's layout.
+    `lengths` are those of the checkpoint that the run is resumed from, empty for a new run; `loggers` take
+    each row too; `metrics` are the algorithm's, for TensorBoard's layout.
     """
 
     def __init__(
-        self, folder: RunFolder, lengths: Lengths, wandb: Any | None = None, metrics: Sequence[Metric] = ()
+        self, folder: RunFolder, lengths: Lengths, loggers: Sequence[Logger] = (), metrics: Sequence[Metric] = ()
     ) -> None:
-        self.wandb = wandb
+        self._loggers = loggers
         self.folder = folder
         for name in lengths.keys() - {self._name(path) for path in self._logs()}:
             logger.warning("%s is gone: the rows written to it before are lost", folder.path / name)
@@ -54,9 +54,9 @@ class MetricsWriter:
         """Write one row of metrics to every log."""
         with self._disk():
             self._file.write(json.dumps({"step": step, **_finite_or_none(metrics)}) + "\n")
-            self._tensorboard.write(step, metrics)
-        if self.wandb is not None:
-            log_wandb(metrics, step, run=self.wandb)
+            self._tensorboard.log(step, metrics)
+        for logger in self._loggers:
+            logger.log(step, metrics)
 
     def write_evaluation(self, step: int, returns: list[float], lengths: list[int]) -> None:
         """Write the return and length of every episode of one evaluation."""

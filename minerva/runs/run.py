@@ -21,6 +21,7 @@ from minerva.runs.callbacks import tell
 from minerva.runs.checkpoint import Checkpoint, check_structure
 from minerva.runs.extension import changed_hyperparameters, check_extension, check_same_run, recorded
 from minerva.runs.folder import RunFolder, differences, provenance
+from minerva.runs.loggers import LoggedRun, asked_for, opened
 from minerva.runs.metrics import Lengths, MetricsWriter, evaluation_means, refuse_non_finite
 from minerva.runs.origin import INIT_FROM, known_origin
 from minerva.runs.output import make_console
@@ -30,7 +31,6 @@ from minerva.runs.status import RunStatus
 from minerva.runs.store import CheckpointStore, LoadedCheckpoint
 from minerva.runs.terminal import ProgressView
 from minerva.runs.trainable import Trainable
-from minerva.utils.wandb_utils import wandb_run
 
 EVALUATIONS = 20
 SAVE_EVERY = 60.0
@@ -86,7 +86,7 @@ class Run:
         self.begin_at: int | None = None
         """Step of the checkpoint to resume from; None: the newest."""
         self.group: str | None = None
-        """Weights & Biases group of the runs trained together with this one; None: a single run."""
+        """Loggers' group of the runs trained together with this one; None: a single run."""
         self.already_finished = self._finished = False
         self._given_signals = signals
         self._exit = ExitStack()
@@ -247,9 +247,10 @@ class Run:
         longest = longest_episode(self.total_steps, self.eval_every, settings.eval_episodes)
         self._evaluator = self.trainer.make_evaluator(settings.eval_episodes, longest)
         stack.callback(self._evaluator.close)
-        wandb = stack.enter_context(wandb_run(settings.wandb, self.folder.path.name, self.config, self.group))
+        about = LoggedRun(self.folder.path, self.config, self.step, self.group)
+        loggers = stack.enter_context(opened(asked_for(settings.loggers, settings.wandb, settings.mlflow), about))
         try:
-            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, wandb, self.trainer.metrics))
+            self._writer = stack.enter_context(MetricsWriter(self.folder, self._logs, loggers, self.trainer.metrics))
         except OSError as error:
             raise self.folder.unwritable(error) from None
         self._evaluations = evaluation_means(self.folder.evaluations)

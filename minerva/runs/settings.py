@@ -9,6 +9,8 @@ from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.config import checked
 from minerva.errors import ConfigError
 from minerva.runs.callbacks import Callback, Function, check_callbacks
+from minerva.runs.loggers import MakeLogger, check_loggers
+from minerva.utils.mlflow_utils import refuse_missing_mlflow
 from minerva.utils.wandb_utils import refuse_missing_wandb
 
 
@@ -32,6 +34,10 @@ class RunSettings:
     """PyTorch CPU threads while the run trains; 1 is fastest for small networks. The number changes the last digits."""
     wandb: str | None = None
     """Weights & Biases project to log to."""
+    mlflow: str | None = None
+    """MLflow experiment to log to, where MLFLOW_TRACKING_URI says."""
+    loggers: Sequence[MakeLogger] = field(default=(), repr=False)
+    """Classes of further loggers (see `minerva.Logger`), or functions of a `LoggedRun` that make one."""
     resume: bool = False
     """Resume the run in the folder, whatever weights it began with. `total_steps`, evaluations and settings that an
     update takes as numbers may be others; what changed is written to its config.yaml, with the step."""
@@ -53,6 +59,9 @@ class RunSettings:
         check_callbacks(self.callbacks)
         if self.wandb is not None:
             refuse_missing_wandb()
+        if self.mlflow is not None:
+            refuse_missing_mlflow()
+        check_loggers(self.loggers)
         checked("compile", self.compile, CompileMode)
         checked("matmul", self.matmul, MatmulPrecision)
 

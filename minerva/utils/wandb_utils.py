@@ -1,9 +1,8 @@
-"""Optional logging to Weights & Biases: if it is offline or fails, training continues with one warning."""
+"""Optional logging to Weights & Biases."""
 
-import contextlib
 import importlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from minerva.errors import ConfigError, pip_install
@@ -38,38 +37,24 @@ def log_wandb(metrics: Mapping[str, Any], step: int | None = None, silent: bool 
         return False
 
 
-@contextlib.contextmanager
-def wandb_run(
-    project: str | None, name: str, config: Mapping[str, Any], group: str | None = None
-) -> Iterator[Any | None]:
-    """Open a W&B run for the block; it is None without a project, or if the run could not start.
+class WeightsAndBiases:
+    """A run of a W&B project.
 
     Runs of one `group` are open at the same time in one process; a run without a group is the active run, `wandb.run`.
     """
-    run = None if project is None else _start(project, name, config, group)
-    try:
-        yield run
-    finally:
-        if run is not None:
-            _finish(run)
 
+    def __init__(self, project: str, name: str, config: Mapping[str, Any], group: str | None = None) -> None:
+        grouping = {} if group is None else {"group": group, "reinit": "create_new"}
+        wandb = importlib.import_module("wandb")
+        self._run = wandb.init(project=project, name=name, config=dict(config), **grouping)
 
-def _start(project: str, name: str, config: Mapping[str, Any], group: str | None) -> Any | None:
-    """Start a run; return None, with one warning, if that fails."""
-    grouping = {} if group is None else {"group": group, "reinit": "create_new"}
-    try:
-        return importlib.import_module("wandb").init(project=project, name=name, config=dict(config), **grouping)
-    except (Exception, SystemExit) as error:  # as above
-        _warn_once(f"Weights & Biases could not start ({error}); training continues without it", silent=False)
-        return None
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log a row of metrics."""
+        self._run.log(dict(metrics), step=step)
 
-
-def _finish(run: Any) -> None:
-    """Finish a run, so that it sends its buffered data."""
-    try:
-        run.finish()
-    except (Exception, SystemExit) as error:  # as above
-        _warn_once(f"Weights & Biases could not be ended properly ({error}); the run itself is whole", silent=False)
+    def close(self) -> None:
+        """Finish the run, so that it sends its buffered data."""
+        self._run.finish()
 
 
 def _warn_once(message: str, silent: bool) -> None:

@@ -14,7 +14,7 @@ from minerva.trainers.registry import ALGORITHMS
 VECTORS = Path(__file__).parents[1] / "vectors" / "format_2"
 
 VERBS = ["", "train", *(f"train {algo}" for algo in ALGORITHMS)]
-VERBS += ["evaluate", "video", "benchmark", "tune", "report", "presets", "export", "docs"]
+VERBS += ["evaluate", "video", "benchmark", "tune", "report", "presets", "export", "push", "docs"]
 READ = [*(f"{verb} --help".split() for verb in VERBS), ["--version"], ["presets"], ["--tyro-print-completion", "bash"]]
 
 READING = f"""
@@ -26,10 +26,13 @@ print(sorted({{"torch", "gymnasium", "numpy", "mujoco", "matplotlib"}} & sys.mod
 
 ACTING = """
 import sys
+import torch
+of_torch = set(sys.modules)
 import minerva
 policy = minerva.load_policy(sys.argv[1])
 print(len(policy.act([0.1] * policy.observation.size)) == policy.action.size)
-print(sorted({"torch._dynamo", "torch._inductor", "gymnasium", "mujoco", "matplotlib"} & sys.modules.keys()))
+large = {"torch._dynamo", "torch._inductor", "sympy", "gymnasium", "mujoco", "matplotlib", "huggingface_hub"}
+print(sorted(large & (sys.modules.keys() - of_torch)))
 """
 
 

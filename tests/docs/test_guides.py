@@ -23,6 +23,7 @@ from tiny_runs import FinishedRun
 
 from minerva.cli.main import _parse, main
 from minerva.lab.export.folder import EXAMPLE_SOURCE
+from minerva.version import __version__
 
 REPOSITORY = Path(__file__).parents[2]
 GUIDES = sorted((REPOSITORY / "docs" / "guides").glob("*.md"))
@@ -45,12 +46,18 @@ ELSEWHERE = {
     "git clone <this repository> minerva && cd minerva": "a checkout is what the tests run in",
     "make train": "make test-slow trains with the built wheel",
     "python3 -m venv .venv && . .venv/bin/activate": "the Makefile",
-    'pip install -c constraints.txt -e ".[dm-control]"': "the Makefile",
+    'pip install torch==2.13.0 -c constraints.txt -e ".[dm-control]"': "the Makefile",
+    "uv venv && . .venv/bin/activate": "the same with uv",
+    'uv pip install torch==2.13.0 -c constraints.txt -e ".[dm-control]"': "the same with uv",
+    "make release": "tests/test_release.py",
+    'pip install "dist/minerva-0.1.0-py3-none-any.whl[dm-control,hub]"': "make wheel-test",
+    'uv pip install "dist/minerva-0.1.0-py3-none-any.whl[dm-control,hub]"': "the same with uv",
     "python -m mathdoc init PACKAGE": "packages/mathdoc/tests/test_mathdoc_start.py",
     "python -m mathdoc check PACKAGE": "packages/mathdoc/tests/test_mathdoc_foreign.py",
     "python -m mathdoc explain FILE:LINE": "packages/mathdoc/tests/test_mathdoc_start.py",
     "python -m mathdoc build PACKAGE OUT": "packages/mathdoc/tests/test_mathdoc_pages.py",
     "minerva docs results": "tests/docs/test_results_page.py",
+    "minerva push runs/<folder> you/pendulum --private": "tests/lab/export/test_hub.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/lab/cluster/test_ray_grid.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",
     "sbatch --nodes=4 --cpus-per-task=32 benchmarks/slurm.sh benchmarks/grids/gym_3m.toml": "test_slurm.py there",
@@ -152,6 +159,14 @@ def test_the_environment_of_twenty_lines_learns(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "reach" / "checkpoints" / "ppo_last.safetensors").is_file()
+
+
+def test_the_front_page_installs_as_the_guide_does() -> None:
+    front = re.search(r"^```\n(python3 -m venv.*?)^```$", (REPOSITORY / "README.md").read_text(), re.M | re.S)
+    assert front is not None
+    shown = [re.sub(r"\s+#.*", "", line) for line in front[1].splitlines()]
+    assert "\n".join(shown) in "\n".join(blocks(REPOSITORY / "docs" / "guides" / "install.md", "bash"))
+    assert f"minerva-{__version__}-py3" in (REPOSITORY / "docs" / "guides" / "install.md").read_text()
 
 
 def test_a_checkpoint_is_looked_into_as_the_guide_shows(

@@ -27,12 +27,11 @@ ITEMS = [
         "time = sqrt(height) verified # line 3 copy symbol in the code meaning h",
     ),
     entry("math/body/#full-source", 2, "Full Source", LISTING),
-    entry("math/plain/", 1, "plain", "falling/plain.py"),
     entry("source/body/", 1, "body", "falling/body.py"),
     entry("source/body/#annotated-source", 2, "Annotated Source", LISTING),
     entry("reference/body/#functions", 2, "Functions", ""),
     entry("reference/body/#fall", 3, "fall", "<pre><code>def fall(height)</code></pre> <p>How long it takes.</p>"),
-    entry("reference/body/#_private", 3, "_private", "<pre><code>def _private()</code></pre>"),
+    entry("reference/minerva/#fall", 3, "fall", "<pre><code>def fall(height)</code></pre> <p>How long it takes.</p>"),
 ]
 
 

@@ -204,6 +204,14 @@ def test_code_and_formula_are_side_by_side_on_a_wide_screen_and_stacked_on_a_pho
     assert code_top >= bottom - 1
 
 
+def test_headings_of_the_reference_are_as_written(site: str, wide: Any) -> None:
+    from selenium.webdriver.common.by import By
+
+    wide.get(site + "reference/minerva/")
+    shown = [heading.text.rstrip("¶") for heading in wide.find_elements(By.CSS_SELECTOR, "h3, h5")]
+    assert {"train", "Policy", "load_policy", "__init__", "on_update"} <= set(shown)
+
+
 @pytest.mark.parametrize(
     "page", ["", SOURCE, MATH, "algorithms/mpo/", "hyperparameters/vmpo/", "notation/", "reference/", "results/"]
 )

@@ -165,6 +165,24 @@ def test_a_changed_rate_is_that_of_a_run_that_has_it(tmp_path: Path) -> None:
     assert logged(tmp_path / "changed", "charts/learning_rate") == logged(tmp_path / "given", "charts/learning_rate")
 
 
+def test_a_changed_discount_reaches_the_rewards_too(tmp_path: Path) -> None:
+    train(tmp_path / "given", gamma=0.9)
+    train(tmp_path / "changed", Schedule("gamma", {0: 0.9}))
+    assert same(learned(tmp_path / "given")["agent"], learned(tmp_path / "changed")["agent"])
+    off_policy = minerva.MPOTrainer(Reaching, batch_size=8, policy_layer_sizes=(8,), critic_layer_sizes=(8,))
+    off_policy.change(gamma=0.9)
+    assert off_policy.reward_scale is not None
+    assert float(off_policy.reward_scale.state["gamma"]) == 0.9
+
+
+def test_a_whole_number_stays_one(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"num_envs": 2, "rollout_steps": 64, "policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
+    trainer = minerva.VMPOTrainer(Reaching, **sizes)
+    trainer.train(2 * BATCH, tmp_path, **SETTINGS, callbacks=[Schedule("old_policy_period", {0: 10, 3 * BATCH: 5})])
+    assert logged(tmp_path, "settings/old_policy_period") == [(128, 8), (256, 7)]
+    assert type(trainer.agent.config.old_policy_period) is int
+
+
 def test_a_schedule_moves_in_a_straight_line_and_is_logged(tmp_path: Path) -> None:
     train(tmp_path, Schedule("clip_ratio", {0: 0.2, 256: 0.1}), Schedule("ent_coef", lambda step: 0.01), ent_coef=0.01)
     assert logged(tmp_path, "settings/clip_ratio") == [(128, pytest.approx(0.15)), (256, pytest.approx(0.1))]

@@ -3,14 +3,12 @@
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from minerva.errors import TrainingError
-from minerva.runs import metrics
 from minerva.runs.events import EventsFile
 from minerva.runs.folder import RunFolder
 from minerva.runs.metrics import MetricsWriter, evaluation_means, read_rows
@@ -70,7 +68,7 @@ def test_a_row_that_does_not_fit_on_the_disk_stops_the_run_with_a_sentence(
 def test_tensorboard_reads_the_files_of_a_run_in_the_order_in_which_they_were_written(folder: RunFolder) -> None:
     for step in range(3):  # in less than a second
         events = EventsFile(folder.tensorboard)
-        events.write(step, {"a": float(step), "large": 1e300, "none": math.nan})
+        events.log(step, {"a": float(step), "large": 1e300, "none": math.nan})
         events.close()
     files = sorted(folder.tensorboard.iterdir())
     read = [event for path in files for event in EventFileLoader(str(path)).Load() if event.HasField("summary")]
@@ -119,14 +117,3 @@ def test_a_log_that_is_gone_is_named_and_begun_anew(folder: RunFolder, caplog: p
     assert [row["step"] for row in read_rows(folder.metrics)] == list(range(6))
     for path in (folder.evaluations, events):
         assert f"{path} is gone" in caplog.text
-
-
-@pytest.mark.parametrize("wandb", ["a run", None])
-def test_weights_and_biases_gets_every_row_if_it_is_wanted(
-    wandb: str | None, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[tuple[Any, int, str]] = []
-    monkeypatch.setattr(metrics, "log_wandb", lambda row, step, run: sent.append((row, step, run)))
-    with MetricsWriter(folder, {}, wandb=wandb) as writer:
-        writer.write(3, {"losses/x": 1.0})
-    assert sent == ([({"losses/x": 1.0}, 3, "a run")] if wandb else [])

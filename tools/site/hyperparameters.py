@@ -1,4 +1,4 @@
-"""Generated pages: an algorithm's hyperparameters with default, range and presets, and its metrics."""
+"""Generated pages: an algorithm's hyperparameters with default and range, its metrics, and its presets."""
 
 import ast
 import dataclasses
@@ -46,7 +46,8 @@ def hyperparameter_page(algo: str) -> str:
     lines = [
         f"# {ALGORITHMS[algo].title}: hyperparameters",
         f"Every field of `minerva.{config.__name__}`. On the command line `minerva train {algo} --gamma 0.995`, in"
-        f' Python `minerva.train("{algo}", env, gamma=0.995)`. Values outside their range are refused before training.',
+        f' Python `minerva.train("{algo}", env, gamma=0.995)`. Values outside their range are refused before training.'
+        f" What is tuned for known tasks: [presets](../presets/{algo}.md).",
     ]
     group = None
     for setting in settings(config):
@@ -56,20 +57,22 @@ def hyperparameter_page(algo: str) -> str:
         symbol = f"${setting.symbol}$" if setting.symbol else ""
         row = f"| `{setting.name}` | {symbol} | `{setting.default}` | {setting.range} | {setting.meaning} |"
         lines[-1] += f"\n{row}"
-    return "\n\n".join([*lines, *_preset_tables(algo), *_metric_table(algo)]) + "\n"
+    return "\n\n".join([*lines, *_metric_table(algo)]) + "\n"
 
 
-def _preset_tables(algo: str) -> list[str]:
+def preset_page(algo: str) -> str:
+    """Return the Markdown page of an algorithm's presets."""
     blocks = [
-        "## Presets",
+        f"# {ALGORITHMS[algo].title}: presets",
         f"What `minerva train {algo} --preset <name>` changes, and where each number comes from. `--preset auto` takes"
-        " the preset named after the task, if there is one.",
+        " the preset named after the task, if there is one. All others are as in"
+        f" [the defaults](../hyperparameters/{algo}.md).",
     ]
     for preset in presets(algo).values():
         rows, changes = ["| setting | value | source |", "|---|---|---|"], preset.changes(config_class(algo)())
         rows += [f"| `{name}` | `{value}` | {preset.sources[name]} |" for name, value in changes.items()]
-        blocks += [f"### {preset.name}", "\n".join(rows)]
-    return blocks
+        blocks += [f"## {preset.name}", "\n".join(rows)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _metric_table(algo: str) -> list[str]:

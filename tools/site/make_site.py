@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hyperparameters import hyperparameter_page
+from hyperparameters import hyperparameter_page, preset_page
 from results_page import PICTURES, results_page, write_pictures
 from search_index import thin_search_index
 
@@ -29,7 +29,10 @@ REPOSITORY = Path(__file__).parents[2]
 LISTS = {"math/": "math", "source/": "source", "reference/": "reference"}
 """Navigation entries that stand for a folder of generated pages, one per module."""
 
-PAGE_OF_EACH = ("algorithms/", "hyperparameters/")
+PACKAGE = "minerva"
+"""The page of the public names."""
+
+PAGE_OF_EACH = ("algorithms/", "hyperparameters/", "presets/")
 """Navigation entries that stand for a page of each algorithm."""
 
 
@@ -77,6 +80,7 @@ def build(root: Path) -> None:
 
     for algo in ALGORITHMS:
         _write(pages / "hyperparameters" / f"{algo}.md", rendered(hyperparameter_page(algo)))
+        _write(pages / "presets" / f"{algo}.md", preset_page(algo))
     raw = shutil.ignore_patterns("*.md", "*.log", "speed")
     shutil.copytree(root / "benchmarks" / "results", pages / "raw", ignore=raw)
     _write(pages / "results.md", results_page(root, "raw"))
@@ -136,8 +140,11 @@ def _listed(entry: dict[str, Any], pages: Path) -> dict[str, Any]:
         return entry
     folder = pages / LISTS[value]
     modules = sorted(path.stem for path in folder.glob("*.md") if path.stem != "index")
+    listed: list[Any] = [{module: f"{folder.name}/{module}.md"} for module in modules]
+    if value == "reference/":
+        listed = [{PACKAGE: f"reference/{PACKAGE}.md"}, {"Internals": [page for page in listed if PACKAGE not in page]}]
     index = [f"{folder.name}/index.md"] if (folder / "index.md").is_file() else []
-    return {title: [*index, *({module: f"{folder.name}/{module}.md"} for module in modules)]}
+    return {title: [*index, *listed]}
 
 
 if __name__ == "__main__":

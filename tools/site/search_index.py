@@ -1,8 +1,7 @@
 """The search index without what would be found twice: a site of some hundred pages of code has megabytes of it.
 
-Listings of whole files, private functions and headings without text leave it, as do modules without formulas
-from the lists of formulas. So that every name is still found, the
-annotated source of a module is found by the names that occur nowhere else in the index of that module.
+Listings of whole files and headings without text leave it. So that every name is still found, the annotated source of a
+module is found by the names that occur nowhere else in the index of that module.
 """
 
 import builtins
@@ -13,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-LONGEST = {"reference": 120, "math": 500, "hyperparameters": 400}
+LONGEST = {"reference": 70, "math": 500, "hyperparameters": 400, "presets": 150}
 """Characters of an entry of a generated page: a signature and what it begins with. Hand-written pages stay whole."""
 
 NAME = re.compile(r"[A-Za-z_]\w{2,}")
@@ -26,10 +25,7 @@ NOT_CODE = re.compile(r'"""[\s\S]*?"""|#.*')
 def thin_search_index(path: Path) -> None:
     """Rewrite a search index that Zensical made."""
     index = json.loads(path.read_text())
-    formulas = {
-        _module(entry) for entry in index["items"] if entry["location"].startswith("math/") and entry["level"] == 3
-    }
-    kept = [_short(entry) for entry in index["items"] if not _repeated(entry, formulas)]
+    kept = [_short(entry) for entry in index["items"] if not _repeated(entry)]
     known: dict[str, set[str]] = defaultdict(set)
     for entry in kept:
         known[_module(entry)] |= set(NAME.findall(entry["title"] + " " + entry["text"]))
@@ -45,14 +41,12 @@ def _module(entry: dict[str, Any]) -> str:
     return str(entry["location"]).split("/")[1] if "/" in entry["location"] else ""
 
 
-def _repeated(entry: dict[str, Any], formulas: set[str]) -> bool:
+def _repeated(entry: dict[str, Any]) -> bool:
     kind = entry["location"].partition("/")[0]
     if kind == "source" or entry["title"] == "Full Source":
         return True
-    if kind == "math" and _module(entry) not in {*formulas, ""}:
-        return True
-    generated = kind in ("math", "reference") and entry["level"] > 1
-    return generated and (not entry["text"] or entry["title"].startswith("_"))
+    of_the_public_names = entry["location"].startswith("reference/minerva/#")
+    return of_the_public_names or (kind in ("math", "reference") and entry["level"] > 1 and not entry["text"])
 
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:

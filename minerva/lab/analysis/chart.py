@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,11 +139,10 @@ def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
 
 
 def _frame(chart: Chart, x: Axis, y: Axis) -> str:
-    parts = [f'<g class="y-ticks">{"".join(_y_tick(tick, float(y.place(tick))) for tick in y.ticks(5))}</g>']
+    parts = [f'<g class="y-ticks">{"".join(map(_y_tick, _labels(y.ticks(5)), y.place(y.ticks(5))))}</g>']
     ticks = x.ticks(5)
-    for tick, place in zip(ticks, x.place(ticks), strict=True):
+    for text, place in zip(_labels(ticks, plain=chart.x_numbers), x.place(ticks), strict=True):
         anchor = "end" if place > WIDTH - RIGHT - 12 else "middle"
-        text = f"{tick:.4g}" if chart.x_numbers else short(tick)
         parts.append(f'<text class="tick" x="{place:.1f}" y="{HEIGHT - 22}" text-anchor="{anchor}">{text}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     base = HEIGHT - BOTTOM
@@ -153,15 +153,18 @@ def _frame(chart: Chart, x: Axis, y: Axis) -> str:
     return "".join(parts)
 
 
-def _y_tick(value: float, place: float) -> str:
+def _y_tick(text: str, place: float) -> str:
     line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
-    return f'{line}<text class="tick" x="{LEFT - 6}" y="{place + 3.5:.1f}" text-anchor="end">{_tick(value)}</text>'
+    return f'{line}<text class="tick" x="{LEFT - 6}" y="{place + 3.5:.1f}" text-anchor="end">{text}</text>'
 
 
-def _tick(value: float) -> str:
-    if value == 0:
-        return "0"
-    return short(value) if abs(value) >= 1000 else f"{value:.3g}".replace("e-0", "e-")
+def _labels(ticks: Sequence[float], plain: bool = False) -> list[str]:
+    """Return the numbers at an axis, with as many digits as it takes to show them; 1,000 is 1k unless `plain`."""
+    gap = min((later - earlier for earlier, later in pairwise(ticks)), default=math.inf)
+    enough = (n for n in range(4, 16) if all(abs(float(f"{tick:.{n}g}") - tick) < gap / 1000 for tick in ticks))
+    digits = next(enough, 15)
+    brief = [f"{tick:.{digits}g}" if plain or abs(tick) < 1000 else short(tick, digits) for tick in ticks]
+    return [text.replace("e-0", "e-") for text in brief]
 
 
 def _levels(levels: Sequence[Level], y: Axis) -> str:

@@ -250,12 +250,12 @@ def curve(cell: Cell) -> Curve | None:
 # --- formatting ---------------------------------------------------------------------------------------------------
 
 
-def short(steps: float) -> str:
+def short(steps: float, digits: int = 4) -> str:
     """Format a number of steps briefly: 1,000,000 as 1M, 500,000 as 500k."""
     for size, mark in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(steps) >= size:
-            return f"{steps / size:.4g}{mark}"
-    return f"{steps:.4g}"
+            return f"{steps / size:.{digits}g}{mark}"
+    return f"{steps:.{digits}g}"
 
 
 def number(value: float, like: float | None = None) -> str:

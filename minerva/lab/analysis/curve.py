@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from minerva.runs.folder import RunFolder
 from minerva.runs.metrics import read_rows
-
-matplotlib.use("Agg")
-from matplotlib.figure import Figure
 
 
 def learning_curve(folder: RunFolder, title: str, random_return: float) -> Path:

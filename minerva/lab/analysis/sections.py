@@ -88,7 +88,7 @@ def _final_row(comparison: Comparison, cell: Cell, named: bool) -> str:
     first = comparison.of(cell.task)[0] is cell
     place = comparison.entries.index(cell.entry)
     steps = min(record.steps for record in cell.records)
-    unfinished = "" if cell.finished else f"<small>not finished: at {short(steps)} steps</small>"
+    unfinished = "" if cell.finished else f" <small>not finished: at {short(steps)} steps</small>"
     protocols = " · ".join(sorted({record.protocol for record in cell.records}))
     protocol = f"<small>{escape(protocols)}</small>" if named else ""
     parts = [

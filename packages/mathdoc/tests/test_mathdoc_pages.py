@@ -12,6 +12,22 @@ from mathdoc.pages.markdown import rendered
 from mathdoc.problem import MathdocError
 from mathdoc.settings import find_settings
 
+PACKAGE = '''"""Falling bodies.
+
+>>> import falling
+>>> falling.fall(2.0)
+
+>>> falling.fall(0)
+0.0
+"""
+
+from falling.body import Ball as Ball
+from falling.body import _undocumented, fall as fall
+
+
+def __getattr__(name): return None
+'''
+
 MODULE = '''"""A module that falls.
 
 It has *two* lines of docstring, and [brackets].
@@ -67,7 +83,7 @@ def run(dtype, seed):
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("falling")
     for name, text in {
-        "falling/__init__.py": "",
+        "falling/__init__.py": PACKAGE,
         "falling/body.py": MODULE,
         "docs/notation/body.toml": NOTATION,
         "docs/exercises.py": EXERCISES,
@@ -79,6 +95,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report = check(find_settings(str(root / "falling")))
     assert [str(problem) for problem in report.problems] == []
     build(report, root / "out", pages=root / "written")
+    build(report, root / "site", pages=root / "written", rendered=True)
     return root / "out"
 
 
@@ -103,6 +120,34 @@ def test_the_reference_has_every_function_class_and_method(out: Path) -> None:
     assert text.count("*No docstring provided.*") == 2
     assert "a &lt; b" in text
     assert "\\*two\\* lines of docstring, and \\[brackets\\]" in text
+
+
+def test_a_package_shows_what_it_offers_and_examples_as_code(out: Path) -> None:
+    text = (out.parent / "site" / "reference" / "falling.md").read_text()
+    assert re.findall(r"^#+ .*$", text, re.MULTILINE) == [
+        "# `falling`",
+        "## Functions",
+        "### fall",
+        "## Classes",
+        "### Ball",
+        "#### Methods in Ball",
+        "##### \\_\\_init\\_\\_",
+        "##### area",
+    ]
+    assert "### fall\n\n*Defined in* [`body`](body.md)\n\n```python\ndef fall(" in text
+    assert "```python\nimport falling\nfalling.fall(2.0)\n```\n\n```pycon\n>>> falling.fall(0)\n0.0\n```" in text
+    index = (out.parent / "site" / "reference" / "index.md").read_text()
+    assert "## Public names\n\n[`falling`](falling.md): `Ball`, `fall`\n" in index
+    assert "- [`body`](body.md): A module that falls. ([2 formulas](../math/body.md))" in index
+
+
+def test_a_site_leaves_private_names_to_the_source_and_has_formulas_where_there_are_some(out: Path) -> None:
+    site = out.parent / "site"
+    assert "_undocumented" not in (site / "reference" / "body.md").read_text()
+    assert "_undocumented" in (site / "source" / "body.md").read_text()
+    assert not (site / "math" / "falling.md").exists()
+    assert "../math/" not in (site / "reference" / "falling.md").read_text()
+    assert "../math/body.md" in (site / "source" / "body.md").read_text()
 
 
 def test_the_math_list_has_each_statement_with_its_formula_then_the_source(out: Path) -> None:

@@ -43,6 +43,22 @@ def test_a_logarithmic_axis_has_ticks_at_decades_or_between(low: float, high: fl
     assert Axis(low, high, 100, 0, log=True).ticks(5) == pytest.approx(ticks)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (9340.2, 9341.9, ["9.3405k", "9.341k", "9.3415k"]),
+        (0.99901, 0.99949, ["0.9991", "0.9992", "0.9993", "0.9994"]),
+        (0.0, 1000.0, ["0", "200", "400", "600", "800", "1k"]),
+        (990.0, 1001.0, ["990", "992.5", "995", "997.5", "1k"]),
+    ],
+)
+def test_neighbouring_ticks_have_different_labels(low: float, high: float, labels: list[str]) -> None:
+    line = Line(0, "PPO", STEPS, np.array([low, low, high]))
+    text = figure(Chart("Task", [line], y_range=(low, high)))
+    shown = text.partition('<g class="y-ticks">')[2].partition("</g>")[0]
+    assert re.findall(r">([^<>]+)</text>", shown) == labels
+
+
 def test_places_are_in_proportion() -> None:
     assert Axis(10, 20, 0, 100).place([10, 15, 20]).tolist() == [0, 50, 100]
     np.testing.assert_allclose(Axis(1, 100, 100, 0, log=True).place([1, 10, 100]), [100, 50, 0])

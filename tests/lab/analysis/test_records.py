@@ -14,6 +14,7 @@ from minerva.errors import RunError
 from minerva.lab.analysis.comparison import Cell, Task, compare, curve, number, short
 from minerva.lab.analysis.peers import best_peer, figures, means_over, published
 from minerva.lab.analysis.records import Point, Record, read_records
+from minerva.lab.analysis.sections import finals
 from minerva.runs.metrics import read_rows
 from minerva.trainers.registry import published_as
 
@@ -109,6 +110,7 @@ def test_a_run_that_was_not_finished_is_not_judged(grid: Path, tmp_path: Path) -
     ((_, cell),) = cells(tmp_path / "run").items()
     assert cell.peer is not None
     assert not cell.finished
+    assert f"{cell.mean_text} <small>not finished: at " in finals(compare(read_records([tmp_path / "run"])))
     assert cell.verdict == ""
 
 

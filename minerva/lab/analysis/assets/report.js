@@ -35,10 +35,10 @@ for (const box of legend.querySelectorAll("input[data-view]"))
 const number = (value) =>
   Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
 
-const short = (value) => {
+const short = (value, digits) => {
   for (const [size, mark] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]])
-    if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(4))}${mark}`;
-  return String(Number(value.toPrecision(3)));
+    if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(digits ?? 4))}${mark}`;
+  return String(Number(value.toPrecision(digits ?? 3)));
 };
 
 const place = (axis, value) => {
@@ -115,11 +115,13 @@ class Chart {
     const rough = (axis.high - axis.low) / 5;
     const size = 10 ** Math.floor(Math.log10(rough));
     const step = size * [1, 2, 2.5, 5, 10].find((factor) => size * factor >= rough * (1 - 1e-9));
+    const largest = Math.max(Math.abs(axis.low), Math.abs(axis.high));
+    const digits = Math.min(Math.ceil(Math.log10(largest / step)) + 3, 15);  // enough to show a quarter of a step
     for (let n = Math.ceil(axis.low / step - 1e-9); n <= Math.floor(axis.high / step + 1e-9); n++) {
       const y = place(axis, n * step);
       element("line", { class: "grid", x1: this.values.x.start, x2: this.values.x.end, y1: y, y2: y }, group);
       const text = element("text", { class: "tick", x: this.values.x.start - 6, y: y + 3.5, "text-anchor": "end" }, group);
-      text.textContent = short(n * step);
+      text.textContent = short(n * step, digits);
     }
   }
 

@@ -1,11 +1,12 @@
 """All pages of a package below one folder, and the files they need."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from mathdoc.check import Report, write_records
 from mathdoc.katex import FOLDER as KATEX
-from mathdoc.pages.api import api_page, summary
+from mathdoc.pages.api import api_page, re_exported, summary
 from mathdoc.pages.figure import formula_name
 from mathdoc.pages.glossary import glossary_page
 from mathdoc.pages.markdown import copy_pages
@@ -18,7 +19,9 @@ ASSETS = Path(__file__).parents[1] / "assets"
 def build(
     report: Report, out: Path, *, rendered: bool = False, source_url: str = "", pages: Path | None = None
 ) -> None:
-    """Write the pages as Markdown. `rendered`: formulas as HTML instead of `$$` blocks.
+    """Write the pages as Markdown. `rendered`: for a site, with formulas as HTML instead of `$$` blocks.
+
+    A site's reference leaves private names to the annotated source, and a module without formulas has no list of them.
 
     `source_url` is where files can be read, with {path} and {line}; without it lines link to the annotated source.
     `pages` is a folder of hand-written pages to add, with the formulas they show.
@@ -27,13 +30,16 @@ def build(
         path = source.path.resolve().relative_to(report.settings.root.resolve()).as_posix()
         page = f"{source.module}.md"
         there, here = (source_url, source_url) if source_url else (f"../source/{page}#L{{line}}", "#L{line}")
+        public = re_exported(source, report.sources, report.settings.package.name)
         kinds = {
-            "reference": api_page(source, path),
+            "reference": api_page(source, path, private=not rendered, public=public),
             "math": math_page(source, path, report, rendered, there),
             "source": annotated_page(source, path, report, here),
         }
+        if rendered and not report.of(source.module):
+            del kinds["math"]
         for kind, blocks in kinds.items():
-            title = f"`{path}`{_siblings(kind, page)}" if rendered else f"`{path}`"
+            title = f"`{path}`{_siblings(kind, kinds, page)}" if rendered else f"`{path}`"
             write(out / kind / page, *(title if block == f"`{path}`" else block for block in blocks))
     write(out / "reference" / "index.md", *_index(report))
     write(out / "math" / "index.md", *_verification(report))
@@ -44,20 +50,32 @@ def build(
     _copy_assets(out / "assets" / "mathdoc")
 
 
-def _siblings(kind: str, page: str) -> str:
-    """Links to the two other pages of a module."""
+def _siblings(kind: str, kinds: Iterable[str], page: str) -> str:
+    """Links to the other pages of a module."""
     names = {"reference": "API", "math": "formulas", "source": "annotated source"}
-    return "".join(f" · [{name}](../{other}/{page})" for other, name in names.items() if other != kind)
+    return "".join(f" · [{names[other]}](../{other}/{page})" for other in kinds if other != kind)
 
 
 def _index(report: Report) -> list[str]:
-    rows = ["| module | what it is | formulas | source |", "|---|---|---|---|"]
+    """What the package offers under its own name, then every module, by folder, with what it is."""
+    package = report.settings.package.name
+    blocks = ["# API reference", "Every module with its functions, classes and methods."]
+    folders = {source.module.partition(".")[0] for source in report.sources if "." in source.module}
+    lines: dict[str, list[str]] = {}
     for source in report.sources:
+        public = re_exported(source, report.sources, package)
+        if source.module == package and public:
+            names = ", ".join(f"`{node.name}`" for _, node in public)
+            blocks += ["## Public names", f"[`{package}`]({package}.md): {names}"]
         count = len(report.of(source.module))
-        math = f"[{count}](../math/{source.module}.md)" if count else ""
-        link = f"[annotated](../source/{source.module}.md)"
-        rows.append(f"| [`{source.module}`]({source.module}.md) | {summary(source.tree)} | {math} | {link} |")
-    return ["# API reference", "Every module with its functions, classes and methods.", "\n".join(rows)]
+        math = f" ([{count} formula{'s' * (count > 1)}](../math/{source.module}.md))" if count else ""
+        folder = source.module.partition(".")[0]
+        line = f"- [`{source.module}`]({source.module}.md): {summary(source.tree)}{math}"
+        lines.setdefault(folder if folder in folders else package, []).append(line)
+    blocks.append("## Modules")
+    for folder, found in lines.items():
+        blocks += [f"### {folder}", "\n".join(found)]
+    return blocks
 
 
 def _verification(report: Report) -> list[str]:

@@ -12,8 +12,21 @@ def escape(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: code in backticks stays, and nothing else is taken for markup."""
-    parts = re.split(r"(`[^`]*`)", inspect.cleandoc(text))
+    """A docstring as Markdown: examples are code, code in backticks stays, and nothing else is taken for markup."""
+    blocks = re.split(r"\n\s*\n", inspect.cleandoc(text))
+    return "\n\n".join(_example(block) if block.startswith(">>> ") else _paragraph(block) for block in blocks)
+
+
+def _example(block: str) -> str:
+    """A block of `>>>` lines as code to copy; with what it prints, as the interpreter shows both."""
+    lines = block.split("\n")
+    if all(line.startswith((">>> ", "... ")) for line in lines):
+        return fence("\n".join(line[4:] for line in lines))
+    return fence(block, "pycon")
+
+
+def _paragraph(text: str) -> str:
+    parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else _literal(part) for part in parts)
 
 
