@@ -71,6 +71,7 @@ def run(dtype: str, seed: int) -> None:
             losses(draw)
         for agents in (_mpo_agents, _vmpo_agents, _ppo_agents, _sac_agents):
             agents(draw, seed)
+        _mpo_choices(draw)
     finally:
         torch.set_default_dtype(before)
 
@@ -233,6 +234,14 @@ def _mpo(draw: Draw) -> None:
         mpo.dual_residual(bound * (size + draw.rand(draw.act)), bound, floor)
     mpo.dual_residual(draw.rand(draw.act), bound, mixed)
     mpo.dual_residual(bound * draw.rand(draw.act), bound, above)
+
+
+def _mpo_choices(draw: Draw) -> None:
+    values, log_prior = draw(draw.choices, draw.batch), torch.log_softmax(draw(draw.choices, draw.batch), 0)
+    temperature = draw.number(0.6, 0.9)
+    mpo.exact_weights_kl(mpo.exact_weights(values, log_prior, temperature), log_prior)
+    mpo.exact_temperature_loss(values, log_prior, temperature, draw.number(0.05, 0.2))
+    categorical.expectation(values, log_prior)
 
 
 def _vmpo(draw: Draw) -> None:
