@@ -72,6 +72,7 @@ def run(dtype: str, seed: int) -> None:
         for agents in (_mpo_agents, _vmpo_agents, _ppo_agents, _sac_agents):
             agents(draw, seed)
         _mpo_choices(draw)
+        _outliers(draw)
     finally:
         torch.set_default_dtype(before)
 
@@ -185,6 +186,13 @@ def _statistics(draw: Draw) -> None:
     outliers[2, 1], outliers[7, 3] = 1e3, -1e3
     reward_norm(outliers, torch.ones(draw.steps, draw.envs))
     RewardNorm(draw.envs, 0.9)(1e-4 * draw(draw.steps, draw.envs), torch.zeros(draw.steps, draw.envs))
+
+
+def _outliers(draw: Draw) -> None:
+    rows = draw(3 * draw.rows, draw.obs)
+    rows[2, 1], rows[5, 2] = 1e3, -2e3
+    for scale in (0.1, 8.0):
+        statistics.within_reach(rows, scale * (1 + draw.rand(draw.obs)))
 
 
 def _categorical(draw: Draw) -> None:

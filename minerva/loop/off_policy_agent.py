@@ -16,8 +16,6 @@ from minerva.formulas.gaussian import uniform_actions
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.masks import without_mask
 
-NORMALIZER_EPS = 1e-12
-"""Added to the observations' variance: so little that a change of units changes nothing."""
 SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """Fields of a batch with one number per row."""
 
@@ -54,7 +52,7 @@ class OffPolicyAgent(Agent):
 
     def make_normalizer(self, obs_dim: int, used: bool) -> nn.Module:
         """Return a normaliser of observations; if it is not `used`, the identity."""
-        normalizer: nn.Module = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True) if used else nn.Identity()
+        normalizer: nn.Module = RunningNorm(obs_dim, active=True) if used else nn.Identity()
         return normalizer.to(self.device)
 
     def normalized(self, state: Tree, obs: Tensor) -> Tensor:
@@ -62,7 +60,7 @@ class OffPolicyAgent(Agent):
         if not state["normalizer"]:
             return obs
         seen, mask = without_mask(obs, self.mask_size)
-        normalized = standardized(state["normalizer"], seen, NORMALIZER_EPS)
+        normalized = standardized(state["normalizer"], seen)
         return normalized if mask is None else torch.cat((normalized, mask), -1)
 
     def see(self, obs: Tensor) -> None:
