@@ -36,6 +36,20 @@ def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE
     return new
 
 
+def begun(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE) -> dict[str, Tensor]:
+    """Return statistics that have seen nothing yet updated with the `rows` [n, D] of all ranks, others unchanged."""
+    first = refreshed(statistics, rows, ranks)
+    return {name: torch.where(statistics["count"] > 0, value, first[name]) for name, value in statistics.items()}
+
+
+def blind(statistics: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return statistics by which everything is normalised to 0 as long as nothing was seen, others unchanged."""
+    if not statistics:
+        return statistics
+    variance = torch.where(statistics["count"] > 0, statistics["var"], torch.inf)
+    return {**statistics, "var": variance}
+
+
 def _merged(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks) -> dict[str, Tensor]:
     """Return mean, variance and count updated with the `rows` [n, ...] of all ranks."""
     mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
