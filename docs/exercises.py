@@ -76,6 +76,8 @@ def run(dtype: str, seed: int) -> None:
             losses(draw)
         for agents in (_mpo_agents, _vmpo_agents, _ppo_agents, _sac_agents):
             agents(draw, seed)
+        _mpo_choices(draw)
+        _outliers(draw)
     finally:
         torch.set_default_dtype(before)
 
@@ -198,6 +200,13 @@ def _statistics(draw: Draw) -> None:
     RewardNorm(draw.envs, 0.9)(1e-4 * draw(draw.steps, draw.envs), torch.zeros(draw.steps, draw.envs))
 
 
+def _outliers(draw: Draw) -> None:
+    rows = draw(3 * draw.rows, draw.obs)
+    rows[2, 1], rows[5, 2] = 1e3, -2e3
+    for scale in (0.1, 8.0):
+        statistics.within_reach(rows, scale * (1 + draw.rand(draw.obs)))
+
+
 def _categorical(draw: Draw) -> None:
     choices, old = draw(draw.batch, draw.choices), draw(draw.batch, draw.choices)
     taken = categorical.sampled_choices(choices, draw(draw.samples, draw.batch, draw.choices))
@@ -261,6 +270,14 @@ def _mpo(draw: Draw) -> None:
         mpo.dual_residual(bound * (size + draw.rand(draw.act)), bound, floor)
     mpo.dual_residual(draw.rand(draw.act), bound, mixed)
     mpo.dual_residual(bound * draw.rand(draw.act), bound, above)
+
+
+def _mpo_choices(draw: Draw) -> None:
+    values, log_prior = draw(draw.choices, draw.batch), torch.log_softmax(draw(draw.choices, draw.batch), 0)
+    temperature = draw.number(0.6, 0.9)
+    mpo.exact_weights_kl(mpo.exact_weights(values, log_prior, temperature), log_prior)
+    mpo.exact_temperature_loss(values, log_prior, temperature, draw.number(0.05, 0.2))
+    categorical.expectation(values, log_prior)
 
 
 def _vmpo(draw: Draw) -> None:

@@ -116,7 +116,10 @@ class Config:
         return ()
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return what is not set but follows from the task, of so many actions: the rules, by what they decide."""
+        """Return what is not set but follows from the task: the rules, by what they decide.
+
+        `actions` is the number of continuous ones, 0 for choices alone.
+        """
         return {}
 
     def check(self) -> None:

@@ -37,7 +37,7 @@ def print_settings(
     settings = config.to_dict()
     text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
     console.print(f"[dim]{text}[/]")
-    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived(envs.action.size).items())
+    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived(len(envs.action.low)).items())
     if rules:
         console.print(f"derived from the task: {rules}", soft_wrap=True)
 

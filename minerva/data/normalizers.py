@@ -6,10 +6,11 @@ from torch import Tensor, nn
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree, copy_
 from minerva.formulas.returns import discounted_sums, largest_return, without_outliers
-from minerva.formulas.statistics import active_share, merge_moments
+from minerva.formulas.statistics import active_share, merge_moments, within_reach
 
 CLIP = 10.0
-EPS = 1e-8
+EPS = 1e-12
+"""Added to variances: so little that a change of units changes nothing."""
 ACTIVE_MIN = 1e-3
 """Smallest share of active values that a variance is divided by."""
 VALUE_RANGE, LARGEST_SCALED = 5.0, 3.0
@@ -19,18 +20,42 @@ HALF_LIFE = 100_000
 
 
 def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE) -> dict[str, Tensor]:
-    """Return a normaliser's statistics updated with the `rows` [n, D] of all ranks; empty statistics stay empty."""
+    """Return an observation normaliser's statistics updated with the `rows` [n, D] of all ranks.
+
+    One observation out of all proportion counts little. Empty statistics stay empty.
+    """
     if not statistics:
         return statistics
-    seen = rows.double()
-    mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
-    for batch_mean, batch_var in ranks.each(seen.mean(0), seen.var(0, correction=0)):
-        mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, seen.shape[0])
-    new = {"mean": mean, "var": var, "count": count}
+    seen, before = rows.double(), statistics["count"]
+    known = torch.where(before > 0, torch.sqrt(statistics["var"]), torch.zeros_like(statistics["var"]))
+    new = _merged(statistics, within_reach(seen, known), ranks)
     if "active" in statistics:
-        share, before, none = ranks.mean(active_share(seen)), statistics["active"], torch.zeros_like(var)
-        new["active"] = merge_moments(before, none, statistics["count"], share, none, ranks.count * seen.shape[0])[0]
+        share, none = ranks.mean(active_share(seen)), torch.zeros_like(known)
+        active = merge_moments(statistics["active"], none, before, share, none, ranks.count * seen.shape[0])[0]
+        return {**new, "active": active}
     return new
+
+
+def begun(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE) -> dict[str, Tensor]:
+    """Return statistics that have seen nothing yet updated with the `rows` [n, D] of all ranks, others unchanged."""
+    first = refreshed(statistics, rows, ranks)
+    return {name: torch.where(statistics["count"] > 0, value, first[name]) for name, value in statistics.items()}
+
+
+def blind(statistics: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return statistics by which everything is normalised to 0 as long as nothing was seen, others unchanged."""
+    if not statistics:
+        return statistics
+    variance = torch.where(statistics["count"] > 0, statistics["var"], torch.inf)
+    return {**statistics, "var": variance}
+
+
+def _merged(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks) -> dict[str, Tensor]:
+    """Return mean, variance and count updated with the `rows` [n, ...] of all ranks."""
+    mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
+    for batch_mean, batch_var in ranks.each(rows.mean(0), rows.var(0, correction=0)):
+        mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, rows.shape[0])
+    return {"mean": mean, "var": var, "count": count}
 
 
 def standardized(statistics: dict[str, Tensor], x: Tensor, eps: float = EPS, clip: float = CLIP) -> Tensor:
@@ -117,7 +142,7 @@ class RewardNorm:
         largest = torch.stack([part for (part,) in ranks.each(largest)]).amax(0)
         sums, running = discounted_sums(counted, ended.double(), state["running"], state["gamma"])
         before = {name: state[name] for name in ("mean", "var", "count")}
-        statistics = refreshed(before, sums.reshape(-1), ranks)
+        statistics = _merged(before, sums.reshape(-1), ranks)
         variance = statistics["var"]
         # LaTeX: \tilde{r}_t = \operatorname{clip}(\frac{r_t}{\sqrt{v + \varepsilon_0}}, -c, c)
         scaled = torch.clamp(rewards / torch.sqrt(variance + EPS), -CLIP, CLIP)

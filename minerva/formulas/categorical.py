@@ -25,11 +25,11 @@ def sampled_choices(logits: Tensor, noise: Tensor) -> Tensor:
 
 
 def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
-    """Return the log-probability of each choice.  [..., C], [...] -> [...]"""
+    """Return the log-probability of each choice, of which a state may have several.  [..., C], [N, ...] -> [N, ...]"""
     # LaTeX: \log\bar{Z} = \log \sum_c \exp(\ell_c)
     log_total = torch.logsumexp(logits, -1)
     # LaTeX: \ell_a = \sum_c \mathbf{1}[c = a] \ell_c
-    chosen = torch.take_along_dim(logits, choices.unsqueeze(-1), -1).squeeze(-1)
+    chosen = torch.take_along_dim(logits.expand(*choices.shape, -1), choices.unsqueeze(-1), -1).squeeze(-1)
     # LaTeX: \log\pi(a|s) = \ell_a - \log\bar{Z}
     log_prob = chosen - log_total
     return log_prob
@@ -53,6 +53,13 @@ def categorical_kl(logits: Tensor, old_logits: Tensor) -> Tensor:
     # LaTeX: D = \sum_c \exp(\log p'_c) (\log p'_c - \log p_c)
     kl = (torch.exp(old_log_probabilities) * (old_log_probabilities - log_probabilities)).sum(-1)
     return kl
+
+
+def expectation(values: Tensor, log_probabilities: Tensor) -> Tensor:
+    """Return the expected value of one of C choices.  [C, ...], [C, ...] -> [...]"""
+    # LaTeX: V = \sum_c \exp(\log p_c) Q_c
+    expected = (torch.exp(log_probabilities) * values).sum(0)
+    return expected
 
 
 def joint(parts: Tensor) -> Tensor:

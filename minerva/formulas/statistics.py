@@ -1,5 +1,6 @@
 """Running mean and variance, effective sample size, and the linear schedule."""
 
+import torch
 from torch import Tensor
 
 
@@ -27,6 +28,24 @@ def merge_moments(
     # LaTeX: v'_j = \frac{c v_j + n \bar{v}_j + \frac{c n}{c'} \Delta_j^2}{c'}
     new_var = (count * var + n * batch_var + count * n / new_count * delta**2) / new_count
     return new_mean, new_var, new_count
+
+
+def within_reach(rows: Tensor, std: Tensor) -> Tensor:
+    """Return rows whose outliers are clipped, those out of all proportion to the other rows.  [n, D], [D] -> [n, D]
+
+    A value may lie ten times as far from all but the outer twentieths as these are apart, or ten times `std`, what the
+    standard deviation was before. Where they are all equal, as those of a sensor that is mostly silent, it is a hundred
+    times `std`, and without limit in a dimension that has never changed.
+    """
+    ordered, outer = rows.sort(0).values, rows.shape[0] // 20
+    low, high = ordered[outer], ordered[-1 - outer]
+    # LaTeX: d_j = \max(u_j - \ell_j, \sigma_j)
+    spread = torch.maximum(high - low, std)
+    of_silent = torch.where(std > 0, 100 * std, torch.inf)
+    reach = torch.where(high > low, 10 * spread, of_silent)
+    # LaTeX: x'_{i,j} = \operatorname{clip}(x_{i,j}, \ell_j - h_j, u_j + h_j)
+    clipped = torch.clamp(rows, low - reach, high + reach)
+    return clipped
 
 
 def active_share(rows: Tensor) -> Tensor:

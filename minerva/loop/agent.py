@@ -132,7 +132,7 @@ class Agent(ABC):
         if action.kind not in cls.ACTIONS:
             raise ConfigError(
                 f"The actions are {action.kind}, and {cls.__name__} takes {' or '.join(cls.ACTIONS)} ones: train with "
-                "PPO or V-MPO, which take all."
+                f"PPO or V-MPO, which take all{', or with MPO' if action.kind == 'discrete' else ''}."
             )
         return action
 

@@ -102,11 +102,11 @@ class OffPolicyTrainer(Trainer):
         until = min(_next_multiple(step, REPORT_EVERY), _next_multiple(step, runs.eval_every), runs.total_steps)
         return ReplayPlan(step, until, runs.total_steps, draw, learn, lambda: runs.interrupted)
 
-    def _random_actions(self, shape: tuple[int, ...]) -> Rows:
-        """Return this rank's slice of uniform actions drawn for the environments of all ranks.  [..., E, width]"""
+    def _random_actions(self, shape: tuple[int, ...]) -> Rows | Tensor:
+        """Return this rank's slice of uniform actions, or noise, drawn for all ranks' environments.  [..., E, width]"""
         *before, envs = shape
         drawn = self.agent.sample_uniform((*before, envs * self.ranks.count))
-        shard: Rows = mapped(lambda actions: self.ranks.local_shard(actions, -2), drawn)
+        shard: Rows | Tensor = mapped(lambda actions: self.ranks.local_shard(actions, -2), drawn)
         return shard
 
     def check(self, total_steps: int) -> None:

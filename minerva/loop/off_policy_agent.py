@@ -14,9 +14,8 @@ from minerva.data.fields import Field
 from minerva.data.normalizers import RunningNorm, refreshed, standardized
 from minerva.formulas.gaussian import uniform_actions
 from minerva.loop.agent import Agent, Array, Rows
+from minerva.networks.masks import without_mask
 
-NORMALIZER_EPS = 1e-12
-"""Added to the observations' variance: so little that a change of units changes nothing."""
 SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """Fields of a batch with one number per row."""
 
@@ -31,6 +30,8 @@ class OffPolicyAgent(Agent):
     """The parameters of each module, as one vector."""
     normalizer: nn.Module
     """Normaliser of observations, whose statistics are an entry of the state; the identity if there is none."""
+    mask_size: int = 0
+    """Length of the mask of possible choices that follows an observation, which is not normalised."""
     skipped: int = 0
     """Updates skipped because a value was not finite."""
 
@@ -51,25 +52,33 @@ class OffPolicyAgent(Agent):
 
     def make_normalizer(self, obs_dim: int, used: bool) -> nn.Module:
         """Return a normaliser of observations; if it is not `used`, the identity."""
-        normalizer: nn.Module = RunningNorm(obs_dim, eps=NORMALIZER_EPS, active=True) if used else nn.Identity()
+        normalizer: nn.Module = RunningNorm(obs_dim, active=True) if used else nn.Identity()
         return normalizer.to(self.device)
 
     def normalized(self, state: Tree, obs: Tensor) -> Tensor:
         """Return observations as the networks see them.  [..., O] -> [..., O]"""
-        return standardized(state["normalizer"], obs, NORMALIZER_EPS) if state["normalizer"] else obs
+        if not state["normalizer"]:
+            return obs
+        seen, mask = without_mask(obs, self.mask_size)
+        normalized = standardized(state["normalizer"], seen)
+        return normalized if mask is None else torch.cat((normalized, mask), -1)
 
     def see(self, obs: Tensor) -> None:
         """Add new observations to the normaliser's statistics, if there is one.  [n, O]"""
         if self.state["normalizer"]:
-            copy_(self.state["normalizer"], refreshed(self.state["normalizer"], obs, self.ranks))
+            seen, _ = without_mask(obs, self.mask_size)
+            copy_(self.state["normalizer"], refreshed(self.state["normalizer"], seen, self.ranks))
 
     def action_fields(self, action: Field) -> dict[str, Field]:
         """Return the outputs of `acted` that the replay stores beside `actions_executed`; `action` is their field."""
         return {}
 
     @abstractmethod
-    def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
-        """Draw uniform actions for a batch of this shape; the keys are those of `acted`."""
+    def sample_uniform(self, shape: tuple[int, ...]) -> Rows | Tensor:
+        """Draw uniform actions for a batch of this shape, with the keys of `acted`; or the noise to act with.
+
+        Noise serves a policy that is uniform before its first update, where only an observation tells what is possible.
+        """
 
     def uniform_actions(self, low: Tensor, high: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Draw actions uniformly between their bounds.  [D], [D] -> [*shape, D]"""

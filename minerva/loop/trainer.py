@@ -317,7 +317,7 @@ class Trainer(ABC):
             "seed": self.seed,
             "device": str(self.device),
             "engine": self.envs.name,
-            "derived": self.config.derived(self.envs.action.size),
+            "derived": self.config.derived(len(self.envs.action.low)),
             "hyperparameters": self.config.to_dict(),
         }
 

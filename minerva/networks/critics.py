@@ -9,6 +9,7 @@ from torch.func import functional_call, vmap
 from minerva.compute.flat import FlatParameters
 from minerva.config import LayerSizes
 from minerva.networks.bounds import Bound, action_bounds
+from minerva.networks.choices import ChoiceCritic
 from minerva.networks.encoders import MakeLayers, SmallInitLinear, layer_norm_layers
 
 
@@ -50,12 +51,12 @@ class Critic(nn.Module):
 class Critics(nn.ModuleList):
     """Several critics of equal shape."""
 
-    def __init__(self, critics: Iterable[Critic]) -> None:
+    def __init__(self, critics: Iterable[Critic | ChoiceCritic]) -> None:
         super().__init__(critics)
 
-    def forward(self, obs: Tensor, act: Tensor) -> Tensor:
-        """Return every critic's outputs for each pair.  [..., O], [..., D] -> [C, ..., outputs]"""
-        return torch.stack([critic(obs, act) for critic in self])
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return every critic's outputs.  [..., O], and [..., D] but for choices -> [C, ..., outputs]"""
+        return torch.stack([critic(*inputs) for critic in self])
 
 
 class FunctionalCritics:
@@ -65,17 +66,17 @@ class FunctionalCritics:
     would be a quarter slower than one after the other.
     """
 
-    def __init__(self, critics: Critic | Critics) -> None:
+    def __init__(self, critics: Critic | ChoiceCritic | Critics) -> None:
         self.flat = FlatParameters(critics)
         each = list(critics) if isinstance(critics, Critics) else [critics]
         self.count, self._critic = len(each), each[0]
         self._shapes = {name: parameter.shape for name, parameter in each[0].named_parameters()}
         self.batched = self.count > 1 and self.flat.vector.device.type == "cuda"
 
-    def __call__(self, parameters: Tensor, obs: Tensor, actions: Tensor, bfloat16: bool = False) -> Tensor:
+    def __call__(self, parameters: Tensor, *inputs: Tensor, bfloat16: bool = False) -> Tensor:
         """Return every critic's outputs; with `bfloat16`, all layers but the head have that precision.
 
-        [C * P], [..., O], [..., D] -> [C, ..., outputs]
+        [C * P], [..., O], and [..., D] but for choices -> [C, ..., outputs]
         """
 
         def outputs(own: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ class FunctionalCritics:
             named = {name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
             if bfloat16:  # with 8 bits in the head, similar actions would have equal values
                 named |= {name: part.bfloat16() for name, part in named.items() if name.startswith("encoder.")}
-            found: Tensor = functional_call(self._critic, named, (obs, actions))
+            found: Tensor = functional_call(self._critic, named, inputs)
             return found
 
         by_critic = parameters.view(self.count, -1)

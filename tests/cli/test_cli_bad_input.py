@@ -49,7 +49,10 @@ REFUSED = [
     Refused("train ppo --env dm_control/cheetah", ("dm_control/<domain>/<task>", "dm_control/cheetah/run")),
     Refused("train ppo --env dm_control/cheetah-run-v0", ("dm_control/<domain>/<task>", "dm_control/cheetah/run")),
     Refused("train ppo --env dm_control/cheetah/walk", ("not a task", "Did you mean dm_control/cheetah/run")),
-    Refused("train sac --env CartPole-v1", ("actions are discrete", "SACAgent takes continuous", "PPO or V-MPO")),
+    Refused(
+        "train sac --env CartPole-v1",
+        ("actions are discrete", "SACAgent takes continuous", "PPO or V-MPO, which take all, or with MPO"),
+    ),
     Refused(f"train ppo --env {IMAGES}", ("images of shape (8, 8, 3)", "Use the task's state observations")),
     # hyperparameters
     Refused("train ppo --gamma 1.5", ("gamma is 1.5: it must be in [0, 1]",)),

@@ -29,7 +29,7 @@ def normalized_on_paper(rewards: np.ndarray, ended: np.ndarray, gamma: float, ro
     """All rollouts normalised, each with the variance of every discounted return up to its own last row."""
     sums = discounted_since_start(rewards, ended, gamma)
     scaled = [
-        rewards[first : first + rollout] / np.sqrt(sums[: first + rollout].var() + 1e-8)
+        rewards[first : first + rollout] / np.sqrt(sums[: first + rollout].var() + 1e-12)
         for first in range(0, len(rewards), rollout)
     ]
     return np.clip(np.concatenate(scaled), -10, 10)

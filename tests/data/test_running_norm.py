@@ -56,7 +56,7 @@ def test_what_it_learned_from_comes_out_with_zero_mean_and_unit_variance() -> No
     scaled = norm(rows).numpy()
     np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-9)
     expected = everything = rows.numpy().var(0)
-    np.testing.assert_allclose(scaled.var(0), expected / (everything + 1e-8), rtol=1e-9)
+    np.testing.assert_allclose(scaled.var(0), expected / (everything + 1e-12), rtol=1e-9)
 
 
 @pytest.mark.parametrize("clip", [1.0, 10.0])
@@ -187,10 +187,51 @@ def test_the_variance_of_a_rare_feature_is_that_of_its_active_rows() -> None:
 @pytest.mark.parametrize(("factor", "shift"), [(0.01, 0.0), (100.0, -3.0), (-1.0, 50.0)])
 def test_a_change_of_units_changes_nothing(factor: float, shift: float) -> None:
     rows = contacts().double()
-    mine, theirs = RunningNorm(DIM, eps=1e-12, active=True), RunningNorm(DIM, eps=1e-12, active=True)
+    mine, theirs = RunningNorm(DIM, active=True), RunningNorm(DIM, active=True)
     mine.update_stats(rows)
     theirs.update_stats(rows * factor + shift)
     expected = np.sign(factor) * mine(rows)
     torch.testing.assert_close(
         theirs(rows * factor + shift)[:, [0, 1, 3]], expected[:, [0, 1, 3]], rtol=1e-6, atol=1e-6
     )
+
+
+# --- outliers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1e6, -1e12])
+@pytest.mark.parametrize("batch", [0, 3])
+def test_one_absurd_observation_hardly_changes_how_others_are_seen(value: float, batch: int) -> None:
+    usual, hit = RunningNorm(DIM), RunningNorm(DIM)
+    for n, rows in enumerate(observations(10_000).split(2_000)):
+        usual.update_stats(rows)
+        if n == batch:
+            rows = rows.clone()
+            rows[17, 1] = value
+        hit.update_stats(rows)
+    assert hit.var[1] < 1.5 * usual.var[1]
+    assert abs(hit.mean[1] - usual.mean[1]) < 0.1 * usual.var[1].sqrt()
+    others = [0, 2, 3]
+    assert torch.equal(hit.var[others], usual.var[others])
+
+
+def test_what_is_no_outlier_counts_in_full() -> None:
+    """A scale that grows a thousandfold, a sensor that speaks once in a hundred rows, a first change, tiny batches."""
+    grown = torch.cat([10.0**n * observations(500, seed=n) for n in range(4)])
+    late = torch.cat((torch.full((500, 1), 2.0), torch.randn(1_500, 1)))
+    for rows, size in ((grown, 500), (contacts(), 500), (late, 300), (observations(60), 7)):
+        norm = RunningNorm(rows.shape[1])
+        for part in rows.split(size):
+            norm.update_stats(part)
+        torch.testing.assert_close(norm.var, rows.double().var(0, correction=0), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(0.01, 0.0), (100.0, -3.0), (-1.0, 50.0)])
+def test_an_outlier_is_one_in_any_units(factor: float, shift: float) -> None:
+    rows = observations(400).double()
+    rows[3, 0], rows[9, 2] = 1e5, -1e5
+    first, second = (RunningNorm(DIM) for _ in range(2))
+    first.update_stats(rows)
+    second.update_stats(rows * factor + shift)
+    torch.testing.assert_close(second.var, first.var * factor**2, rtol=1e-6, atol=0)
+    torch.testing.assert_close(second.mean, first.mean * factor + shift, rtol=1e-6, atol=1e-9)

@@ -297,3 +297,25 @@ def keep_what_is_learned(agent: Any, field: str) -> list[Any]:
 
     agent.evaluated = evaluate_and_keep
     return kept
+
+
+class Reach(gym.Env[Any, Any]):
+    """Go to the origin: observations, rewards and actions in units of one's choice."""
+
+    def __init__(self, observed: float = 1.0, shift: float = 0.0, paid: float = 1.0, bound: float = 1.0) -> None:
+        self.observation_space = vector_space(2)
+        self.action_space = gym.spaces.Box(-bound, bound, (2,))
+        self.observed, self.shift, self.paid, self.bound = observed, shift, paid, bound
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.position, self.steps = self.np_random.uniform(-1, 1, 2), 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> StepResult:
+        self.position = np.clip(self.position + 0.1 * np.asarray(action, float) / self.bound, -1, 1)
+        self.steps += 1
+        return self._seen(), -self.paid * float(np.linalg.norm(self.position)), False, self.steps >= 25, {}
+
+    def _seen(self) -> Any:
+        return np.float32(np.float32(self.position) * self.observed + self.shift)

@@ -19,8 +19,18 @@ from minerva.spec import ActionSpec
 from minerva.trainers.registry import trainer_class
 
 SMALL: dict[str, dict[str, Any]] = {
-    "ppo": {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "minibatch_size": 32},
-    "vmpo": {"policy_layer_sizes": (8,), "value_layer_sizes": (8,), "minibatch_size": 32},
+    "ppo": {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "rollout_steps": 16, "minibatch_size": 32},
+    "vmpo": {"policy_layer_sizes": (8,), "value_layer_sizes": (8,), "rollout_steps": 16, "minibatch_size": 32},
+    "mpo": {
+        "policy_layer_sizes": (8,),
+        "critic_layer_sizes": (8,),
+        "batch_size": 32,
+        "replay_size": 4_000,
+        "update_after": 500,
+        "updates_per_step": 0.1,
+        "q_lr": 1e-2,
+        "target_networks_update_period": 10,
+    },
 }
 
 
@@ -66,7 +76,7 @@ def test_a_mask_leaves_the_distribution_of_the_possible_choices() -> None:
 
 @pytest.mark.parametrize("algo", SMALL)
 def test_training_evaluating_and_loading_make_possible_choices_alone(algo: str, tmp_path: Path) -> None:
-    trainer = trainer_class(algo)(Guarded, 3, num_envs=8, rollout_steps=16, policy_lr=1e-2, **SMALL[algo])
+    trainer = trainer_class(algo)(Guarded, 3, num_envs=8, policy_lr=1e-2, **SMALL[algo])
     assert (trainer.envs.observation.size, trainer.envs.action.mask_size) == (6, 4)
     assert trainer.agent.state["normalizer"]["mean"].shape == (2,)
     trainer.train(128 * 20, tmp_path / "run", eval_every=10**6, eval_episodes=4, quiet=True, compile="off")

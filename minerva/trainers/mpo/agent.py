@@ -3,7 +3,7 @@
 import copy
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,14 +15,15 @@ from minerva.data.fields import Field
 from minerva.loop.agent import Array, Rows
 from minerva.loop.off_policy_agent import OffPolicyAgent
 from minerva.networks.bounds import Bound
+from minerva.networks.choices import ChoiceCritic, ChoicePolicy
 from minerva.networks.critics import Critic, Critics
-from minerva.networks.encoders import LayerNormMLP, SmallInitLinear, layer_norm_layers, residual_layers
+from minerva.networks.encoders import LayerNormMLP, MakeLayers, SmallInitLinear, layer_norm_layers, residual_layers
 from minerva.networks.policies import DiagonalGaussianPolicy, FunctionalPolicy
 from minerva.presets import preset_for
 from minerva.spec import ActionSpec
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.evaluate import PolicyEvaluation, make_head
-from minerva.trainers.mpo.improve import DualParameters, PolicyImprovement
+from minerva.trainers.mpo.evaluate import ExactEvaluation, PolicyEvaluation, make_head
+from minerva.trainers.mpo.improve import DualParameters, ExactImprovement, PolicyImprovement
 from minerva.trainers.mpo.metrics import METRICS
 
 __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "SmallInitLinear"]
@@ -35,12 +36,15 @@ Batch = Mapping[str, Array | Tensor]
 class MPOAgent(OffPolicyAgent):
     """MPO: acts, and learns from batches of transitions or sequences.
 
+    A discrete action is one choice, counted from 0. Its critics have outputs for every choice, and the E-step weights
+    all of them instead of samples.
+
     `policy`, `policy_target`, `q`, `q_target` and `duals` are modules whose parameters are views of `state`:
     ```
     state
     ├── policy, policy_target   [P]  online and target policy
     ├── q, q_target             [Q]  online and target critics
-    ├── duals                   [1 or 2 temperatures + 2 D multipliers], unconstrained
+    ├── duals                   [1 or 2 temperatures + 2 D multipliers, or 1 for a choice], unconstrained
     ├── moments
     │   └── policy, q, duals    step [], first and second: shaped as the vectors above
     ├── normalizer              mean, var, active [O], count []; empty without normalisation
@@ -58,28 +62,30 @@ class MPOAgent(OffPolicyAgent):
     ACTING_STATE = ("policy", "policy_target", "normalizer")
     POLICY_MODULES = ("policy", "policy_target", "q", "q_target")
     COMPILE_WHOLE_UPDATE = True
+    ACTIONS = ("continuous", "discrete")
     METRICS = METRICS
 
     config: MPOConfig
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
-        config, act_dim = self.config, action.size
+        config, self.mask_size = self.config, action.mask_size
         head = make_head(config, self.device)
-        residual = config.encoder == "residual"
-        layers = residual_layers if residual else layer_norm_layers
-        policy_size = (obs_dim, act_dim, config.policy_layer_sizes, action_low, action_high)
-        critic_size = (obs_dim, act_dim, config.critic_layer_sizes, action_low, action_high)
-        gain = 0.01 if residual else None
-        self.policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), layers, gain).to(self.device)
-        critics = [Critic(*critic_size, head.outputs, layers) for _ in range(config.critics)]
-        self.q: Critic | Critics = (Critics(critics) if config.critics > 1 else critics[0]).to(self.device)
-        self.normalizer = self.make_normalizer(obs_dim, config.normalize_observations)
+        numbers, discrete = obs_dim - action.mask_size, action.kind == "discrete"
+        make = self._make_choice if discrete else self._make_gaussian
+        policy, critics = make(numbers, action, head.outputs, action_low, action_high)
+        self.policy: DiagonalGaussianPolicy | ChoicePolicy = policy.to(self.device)
+        critic = Critics(critics) if config.critics > 1 else critics[0]
+        self.q: Critic | ChoiceCritic | Critics = critic.to(self.device)
+        self.normalizer = self.make_normalizer(numbers, config.normalize_observations)
         self.policy_target, self.q_target = copy.deepcopy(self.policy), copy.deepcopy(self.q)
-        self.duals = DualParameters(act_dim, config).to(self.device)
+        self.duals = DualParameters(self.policy.distribution.trust_regions, config).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy)
         options = (config, self.optimizer, self.ranks)
-        self.evaluated = PolicyEvaluation(self.policy_function, self.q, head, *options)
-        self.improved = PolicyImprovement(self.policy_function, self.duals, *options)
+        evaluation, improvement = (
+            (ExactEvaluation, ExactImprovement) if discrete else (PolicyEvaluation, PolicyImprovement)
+        )
+        self.evaluated = evaluation(self.policy_function, self.q, head, *options)
+        self.improved = improvement(self.policy_function, self.duals, *options)
         self.flats = {
             "policy": self.policy_function.flat,
             "q": self.evaluated.critics.flat,
@@ -88,6 +94,30 @@ class MPOAgent(OffPolicyAgent):
             "q_target": FlatParameters(self.q_target),
         }
         self.skipped = 0
+
+    def _make_gaussian(
+        self, obs_dim: int, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
+    ) -> tuple[DiagonalGaussianPolicy, Sequence[Critic]]:
+        """Return the networks for continuous actions."""
+        config, act_dim = self.config, action.size
+        policy_size = (obs_dim, act_dim, config.policy_layer_sizes, low, high)
+        critic_size = (obs_dim, act_dim, config.critic_layer_sizes, low, high)
+        gain = 0.01 if config.encoder == "residual" else None
+        policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), self._layers, gain)
+        return policy, [Critic(*critic_size, outputs, self._layers) for _ in range(config.critics)]
+
+    def _make_choice(
+        self, obs_dim: int, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
+    ) -> tuple[ChoicePolicy, Sequence[ChoiceCritic]]:
+        """Return the networks for one discrete action, which has no bounds."""
+        config, (choices,) = self.config, action.counts
+        policy = ChoicePolicy(obs_dim, choices, config.policy_layer_sizes, self._layers, self.mask_size)
+        size = (obs_dim, choices, config.critic_layer_sizes, outputs, self._layers, self.mask_size)
+        return policy, [ChoiceCritic(*size) for _ in range(config.critics)]
+
+    @property
+    def _layers(self) -> MakeLayers:
+        return residual_layers if self.config.encoder == "residual" else layer_norm_layers
 
     @property
     def sequence_length(self) -> int:
@@ -119,9 +149,10 @@ class MPOAgent(OffPolicyAgent):
         executed = self.distribution.executed(actions)
         return {"actions_raw": actions, "actions_executed": executed, "behaviour_logp": log_prob}
 
+    @torch.no_grad()
     def act(self, obs: Array | Tensor, deterministic: bool = False) -> Tensor:
         """Return executed actions of the online policy.  [..., O] -> [..., D]"""
-        return self.act_with_logp(obs, deterministic)[0]
+        return self.distribution.executed(self._online(obs, deterministic)[1])
 
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Return executed actions: the interface that all agents share.  [..., O] -> [..., D]"""
@@ -133,11 +164,16 @@ class MPOAgent(OffPolicyAgent):
 
         [..., O] -> [..., D], [..., D], [..., 1]
         """
-        params = self.distribution.params(*self.policy(self.normalizer(self._tensor(obs))))
-        shape = next(iter(params.values())).shape[:-1]
-        mode = self.distribution.mode(params)
-        raw = mode if deterministic else self.distribution.sample(params, self.draw_actions(shape))
+        params, raw = self._online(obs, deterministic)
         return self.distribution.executed(raw), raw, self.distribution.log_prob(params, raw).unsqueeze(-1)
+
+    def _online(self, obs: Array | Tensor, deterministic: bool) -> tuple[Rows, Tensor]:
+        """Return the online policy's parameters, and raw actions: its mode, or samples."""
+        params = self.distribution.params(*self.policy(self.normalized(self.state, self._tensor(obs))))
+        if deterministic:
+            return params, self.distribution.mode(params)
+        shape = next(iter(params.values())).shape[:-1]
+        return params, self.distribution.sample(params, self.draw_actions(shape))
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,8 +184,13 @@ class MPOAgent(OffPolicyAgent):
         acted = self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))
         return acted["actions_executed"], acted["actions_raw"], acted["behaviour_logp"]
 
-    def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
-        """Draw actions uniformly between their bounds, in a dict with the keys of `acted`."""
+    def sample_uniform(self, shape: tuple[int, ...]) -> Rows | Tensor:
+        """Draw actions uniformly between their bounds, in a dict with the keys of `acted`.
+
+        Of choices, return noise: the first policy is uniform over those that its observation's mask allows.
+        """
+        if isinstance(self.policy, ChoicePolicy):
+            return self.draw_actions(shape)
         low, high = self.policy.action_low, self.policy.action_high
         actions = self.uniform_actions(low, high, shape)
         # LaTeX: \log b(a|s) = -\sum_j \log(a_j^{high} - a_j^{low})
@@ -205,7 +246,12 @@ class MPOAgent(OffPolicyAgent):
         return self.with_time_first(rows, None if along_time else self.config.n_step)
 
     def draw_update(self, data: Rows) -> Rows:
-        """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples."""
+        """Draw the noise of one update: `critic` for the critic's target, `actions` for the E-step's samples.
+
+        Choices need none.
+        """
+        if isinstance(self.policy, ChoicePolicy):
+            return {}
         steps, size = data["rewards"].shape
         config, width = self.config, self.distribution.noise_size
         improved = (self.evaluated.drawn_actions, size // config.critic_steps)

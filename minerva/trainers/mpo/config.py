@@ -53,7 +53,7 @@ class MPOConfig(OptimizerConfig):
     update_after: Annotated[int, AT_LEAST_ONE, LOOP, AlsoCalled("learning_starts min_replay_size start_steps")] = 2_500
     """Environment steps before the first update."""
     warmup: Annotated[Literal["random", "policy"], LOOP] = "random"
-    """How actions are chosen until update_after."""
+    """How actions are chosen until update_after. The first policy of a discrete action is itself uniform."""
     updates_per_step: Annotated[float, POSITIVE, LOOP, AlsoCalled("gradient_steps utd_ratio samples_per_insert")] = 0.5
     """Updates per environment step, each of critic_steps critic steps; published settings use one per four steps."""
     scale_rewards: Annotated[bool, LOOP] = True
@@ -121,7 +121,7 @@ class MPOConfig(OptimizerConfig):
     m_steps: Annotated[int, AT_LEAST_ONE] = 1
     """M: gradient steps on the policy per update."""
     mstep_kl_epsilon: Annotated[float, POSITIVE, TENSOR, AlsoCalled("epsilon_mean")] = 0.01
-    """epsilon_mu: bound on the mean's KL, per action dimension."""
+    """epsilon_mu: bound on the mean's KL, per action dimension, or on the KL of a discrete action."""
     mstep_kl_epsilon_std: Annotated[float | None, POSITIVE, TENSOR, AlsoCalled("epsilon_stddev")] = 1e-5
     """epsilon_sigma: bound on the standard deviation's KL, per action dimension; None: that of the mean. Published
     values are 1,000 to 10,000 times smaller than the mean's."""
@@ -130,7 +130,7 @@ class MPOConfig(OptimizerConfig):
     lambda_lr: Annotated[float, POSITIVE, TENSOR] = 0.01
     """Learning rate of the multipliers."""
     init_log_alpha_mean: float = 10.0
-    """Initial unconstrained parameter of the mean's multipliers."""
+    """Initial unconstrained parameter of the mean's multipliers, or of a discrete action's."""
     init_log_alpha_stddev: float = 10.0
     """Initial unconstrained parameter of the standard deviation's multipliers. Published settings start at 1000, which
     nearly freezes the std until they have fallen: 3.3 million updates at lambda_lr 3e-4, 100,000 at 0.01."""
@@ -169,15 +169,17 @@ class MPOConfig(OptimizerConfig):
 
     def derived(self, actions: int) -> dict[str, str]:
         """Return the rules for the first spread, the critics' reduction, and the scales of rewards and observations."""
-        std = self.first_std(actions) or 0.0
+        std = (self.first_std(actions) if actions else None) or 0.0
         rules = {
             "initial_std": f"{std:.3g}, the smaller of 0.3 and 0.7 / sqrt({actions} actions)",
+            "E-step": "exact, a sum over all choices: no actions are sampled",
             "value": "the mean of both critics until an episode terminates, the smaller from then on",
             "rewards": "in thirds of the largest discounted return so far",
             "observations": "with zero mean and unit variance over all that were collected",
         }
         used = {
-            "initial_std": self.initial_std == "auto",
+            "initial_std": self.initial_std == "auto" and actions > 0,
+            "E-step": actions == 0,
             "value": self.critics > 1 and self.critic_reduction == "auto",
             "rewards": self.scale_rewards,
             "observations": self.normalize_observations,

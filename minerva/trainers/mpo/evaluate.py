@@ -13,10 +13,11 @@ from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
 from minerva.distributions import Gaussian
-from minerva.formulas.categorical import cross_entropy, expected_value, gaussian_histogram, projection
+from minerva.formulas.categorical import cross_entropy, expectation, expected_value, gaussian_histogram, projection
 from minerva.formulas.gaussian import mirrored
 from minerva.formulas.optimizers import decayed
 from minerva.formulas.returns import bootstrapped, n_step_transition, retrace, td_errors, trace_coefficients
+from minerva.networks.choices import ChoiceCritic
 from minerva.networks.critics import Critic, Critics, FunctionalCritics
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.mpo.config import MPOConfig
@@ -34,7 +35,7 @@ class PolicyEvaluation:
     def __init__(
         self,
         policy: FunctionalPolicy,
-        critic: Critic | Critics,
+        critic: Critic | ChoiceCritic | Critics,
         head: "ScalarHead",
         config: MPOConfig,
         optimizer: Optimizer,
@@ -70,11 +71,15 @@ class PolicyEvaluation:
 
     def loss(self, parameters: Tensor, obs: Tensor, actions: Tensor, target: Tensor) -> tuple[Tensor, Rows]:
         """Return the loss of all critics and metrics.  [B, O], [B, D], target -> []"""
-        outputs = self.critics(parameters, obs, actions)
+        outputs = self.outputs(parameters, obs, actions)
         losses = torch.stack([self.head.loss(part, target) for part in outputs])
         # LaTeX: \mathcal{L}_Q = \sum_c \mathcal{L}_{Q,c}
         loss = losses.sum()
         return loss, {"loss/q": loss, "outputs": outputs}
+
+    def outputs(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
+        """Return all critics' outputs for the actions that were taken.  [B, O], [B, D] -> [C, B, A]"""
+        return self.critics(parameters, obs, actions)
 
     # --- targets --------------------------------------------------------------------------------------------
 
@@ -109,16 +114,20 @@ class PolicyEvaluation:
 
     def retrace_target(self, state: Tree, batch: Rows, noise: Tensor, hyper: Rows) -> Tensor:
         """Return Retrace's target for the first row of each sequence, encoded by the head."""
-        policy, distribution = state["policy_target"], self.policy.distribution
         steps, size = batch["rewards"].shape
         by_time = noise.unflatten(1, (size, steps)).transpose(1, 2)  # drawn as [B * T] rows, used as [T, B]
-        next_actions = distribution.sample(self.policy.params(policy, batch["next_obs"]), by_time)
+        _, next_actions = self.sampled(state, batch["next_obs"], by_time)
         next_q = self.target_values(state, batch["next_obs"], next_actions)
         # LaTeX: V(s_{t+1}) = \frac{1}{K} \sum_k Q'(s_{t+1}, a_k)
         next_values = next_q.mean(0)
+        return self.retraced(state, batch, next_values, hyper)
+
+    def retraced(self, state: Tree, batch: Rows, next_values: Tensor, hyper: Rows) -> Tensor:
+        """Return Retrace's target for the first row of each sequence, from the values of next states [T, B]."""
         values = self.target_values(state, batch["obs"], batch["actions_executed"])
         deltas = td_errors(batch["rewards"], values, next_values, batch["terminated"], hyper["gamma"])
-        log_prob = distribution.log_prob(self.policy.params(policy, batch["obs"]), batch["actions_raw"])
+        params = self.policy.params(state["policy_target"], batch["obs"])
+        log_prob = self.policy.distribution.log_prob(params, batch["actions_raw"])
         traces = trace_coefficients(log_prob, batch["behaviour_logp"], hyper["retrace_lambda"])
         return self.head.encoded(retrace(values, deltas, traces, batch["ended"], hyper["gamma"]))
 
@@ -135,9 +144,65 @@ class PolicyEvaluation:
         shapes = [actions.shape[:-1] for _, actions in pairs]
         obs = torch.cat([states.expand(*actions.shape[:-1], -1).flatten(0, -2) for states, actions in pairs])
         executed = torch.cat([actions.flatten(0, -2) for _, actions in pairs])
-        outputs = self.critics(parameters, obs, executed, self.config.bfloat16_targets)
+        outputs = self.critics(parameters, obs, executed, bfloat16=self.config.bfloat16_targets)
         parts = outputs.split([shape.numel() for shape in shapes], 1)
         return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+class ExactEvaluation(PolicyEvaluation):
+    """Evaluation of a policy of one choice: expectations are sums over all choices, and no action is sampled.
+
+    The critics have outputs for each of the L choices, [C, B, L, A].
+    """
+
+    def outputs(self, parameters: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
+        """Return all critics' outputs for the choices that were made.  [B, O], [B, 1] -> [C, B, A]"""
+        return _chosen(self.critics(parameters, obs), actions)
+
+    def targets(self, state: Tree, batch: Rows, noise: Rows, hyper: Rows) -> tuple[Tensor, Tree]:
+        """Return the critic's target, and for the E-step all choices: `old`, `actions`, `q` and `log_prior` [L, B]."""
+        obs, smaller = self.improved_states(batch), self.smaller(state)
+        old, actions, log_prior = self.all_choices(state, obs)
+        if "behaviour_logp" in batch:
+            outputs, next_outputs = self.all_outputs(state, obs, batch["next_obs"])
+            _, _, next_log_prior = self.all_choices(state, batch["next_obs"])
+            next_values = expectation(self.head.values(next_outputs, smaller), next_log_prior)
+            target = self.retraced(state, batch, next_values, hyper)
+        else:
+            rewards, discount, terminated, next_obs = n_step_transition(batch, hyper["gamma"])
+            outputs, next_outputs = self.all_outputs(state, obs, next_obs)
+            _, _, next_log_prior = self.all_choices(state, next_obs)
+            target = self.head.td_target(rewards, discount, terminated, next_outputs, smaller, next_log_prior)
+        q = self.head.values(outputs, smaller)
+        return target, {"old": old, "actions": actions, "q": q, "log_prior": log_prior}
+
+    def all_choices(self, state: Tree, obs: Tensor) -> tuple[Rows, Tensor, Tensor]:
+        """Return the target policy's logits, all choices and their log-probabilities.  -> [B, L], [L, B, 1], [L, B]"""
+        old = self.policy.params(state["policy_target"], obs)
+        choices = torch.arange(old["logits"].shape[-1], device=obs.device)
+        actions = choices.view(-1, *(1,) * obs.ndim).expand(-1, *obs.shape[:-1], 1)
+        return old, actions, self.policy.distribution.log_prob(old, actions)
+
+    def all_outputs(self, state: Tree, *parts: Tensor) -> list[Tensor]:
+        """Return the target critics' outputs for all choices in several parts' states, evaluated in one call.
+
+        [..., O] -> [C, L, ..., A] for each part
+        """
+        shapes = [obs.shape[:-1] for obs in parts]
+        obs = torch.cat([part.flatten(0, -2) for part in parts])
+        outputs = self.critics(state["q_target"], obs, bfloat16=self.config.bfloat16_targets).transpose(1, 2)
+        each = outputs.split([shape.numel() for shape in shapes], 2)
+        return [part.unflatten(2, shape) for part, shape in zip(each, shapes, strict=True)]
+
+    def target_values(self, state: Tree, obs: Tensor, actions: Tensor) -> Tensor:
+        """Return Q' of the choice made in each state.  [..., O], [..., 1] -> [...]"""
+        outputs = self.critics(state["q_target"], obs, bfloat16=self.config.bfloat16_targets)
+        return self.head.values(_chosen(outputs, actions), self.smaller(state))
+
+
+def _chosen(outputs: Tensor, actions: Tensor) -> Tensor:
+    """Return the critics' outputs for one choice in each state.  [C, ..., L, A], [..., 1] -> [C, ..., A]"""
+    return torch.take_along_dim(outputs, actions.long().unsqueeze(-1).unsqueeze(0), -2).squeeze(-2)
 
 
 # --- heads ------------------------------------------------------------------------------------------------------
@@ -158,10 +223,21 @@ class ScalarHead:
         return values[0] if values.shape[0] == 1 else reduced_values(values, smaller)
 
     def td_target(
-        self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor, smaller: Tensor
+        self,
+        rewards: Tensor,
+        discount: Tensor,
+        terminated: Tensor,
+        next_outputs: Tensor,
+        smaller: Tensor,
+        log_prior: Tensor | None = None,
     ) -> Tensor:
-        """Return the TD target, from the outputs for N next actions.  [B] thrice, [C, N, B, A], [] -> target"""
+        """Return the TD target, from the outputs for N next actions.  [B] thrice, [C, N, B, A], [] -> target
+
+        The actions are samples, or all choices with their log-probabilities `log_prior` [N, B].
+        """
         next_q = self.values(next_outputs, smaller)
+        if log_prior is not None:
+            return self.encoded(bootstrapped(rewards, discount, expectation(next_q, log_prior), terminated))
         # LaTeX: V(s'_b) = \frac{1}{N} \sum_i Q'(s'_b, a'_{b,i})
         next_values = next_q.mean(0)
         return self.encoded(bootstrapped(rewards, discount, next_values, terminated))
@@ -208,11 +284,20 @@ class CategoricalHead(HistogramHead):
     """The head of a critic with logits over atoms; the target is a projected distribution (C51, DMPO)."""
 
     def td_target(
-        self, rewards: Tensor, discount: Tensor, terminated: Tensor, next_outputs: Tensor, smaller: Tensor
+        self,
+        rewards: Tensor,
+        discount: Tensor,
+        terminated: Tensor,
+        next_outputs: Tensor,
+        smaller: Tensor,
+        log_prior: Tensor | None = None,
     ) -> Tensor:
         """Return the distribution averaged over N next actions, its atoms shifted and projected.  -> [B, A]"""
-        # LaTeX: \bar{p}_{b,k} = \frac{1}{N} \sum_i \frac{\exp(\ell_{b,i,k})}{\sum_l \exp(\ell_{b,i,l})}
-        mixture = torch.softmax(next_outputs[0], -1).mean(0)
+        if log_prior is not None:
+            mixture = expectation(torch.softmax(next_outputs[0], -1), log_prior.unsqueeze(-1))
+        else:
+            # LaTeX: \bar{p}_{b,k} = \frac{1}{N} \sum_i \frac{\exp(\ell_{b,i,k})}{\sum_l \exp(\ell_{b,i,l})}
+            mixture = torch.softmax(next_outputs[0], -1).mean(0)
         rewards, discount, terminated = (part.unsqueeze(-1) for part in (rewards, discount, terminated))
         positions = bootstrapped(rewards, discount, self.atoms, terminated)
         return projection(positions, mixture, self.atoms)

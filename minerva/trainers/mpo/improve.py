@@ -1,7 +1,8 @@
 """Policy improvement: weight sampled actions (E-step), update the duals, fit the policy to the weights (M-step)."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.losses import (
     dual_residual,
+    exact_temperature_loss,
+    exact_weights,
+    exact_weights_kl,
     mean_over_states,
     out_of_bounds_scores,
     temperature_loss,
@@ -31,33 +35,39 @@ from minerva.trainers.mpo.losses import (
 
 Rows = dict[str, Tensor]
 
-BOUND_SETTINGS = {"mean": "mstep_kl_epsilon", "std": "mstep_kl_epsilon_std"}
+BOUND_SETTINGS = {"mean": "mstep_kl_epsilon", "std": "mstep_kl_epsilon_std", "choice": "mstep_kl_epsilon"}
 """The config field that bounds each trust region's KL."""
-MULTIPLIERS = {"mean": "raw_alpha_mean", "std": "raw_alpha_stddev"}
+FIRST_MULTIPLIERS = {"mean": "init_log_alpha_mean", "std": "init_log_alpha_stddev", "choice": "init_log_alpha_mean"}
+"""The config field with each trust region's initial multiplier."""
+MULTIPLIERS = {"mean": "raw_alpha_mean", "std": "raw_alpha_stddev", "choice": "raw_alpha_choice"}
 """The parameter of `DualParameters` that holds each trust region's multipliers."""
 TEMPERATURES = ("raw_temperature", "raw_penalty_temperature")
 """The parameters of `DualParameters` that hold the temperatures of `Temperatures`."""
 
 
 class DualParameters(nn.Module):
-    """Unconstrained temperatures and multipliers; no temperatures if these are solved in each update."""
+    """Unconstrained temperatures and multipliers; no temperatures if these are solved in each update.
 
-    def __init__(self, act_dim: int, config: MPOConfig) -> None:
+    `trust_regions` are a distribution's: the number of multipliers of each.
+    """
+
+    def __init__(self, trust_regions: Mapping[str, int], config: MPOConfig) -> None:
         super().__init__()
         if config.temperature == "gradient":
             start = torch.tensor(max(config.temperature_init, FLOOR))
             self.raw_temperature = nn.Parameter(start)
-            if config.epsilon_penalty > 0:
+            if config.epsilon_penalty > 0 and "mean" in trust_regions:
                 self.raw_penalty_temperature = nn.Parameter(start.clone())
-        self.raw_alpha_mean = _multipliers(act_dim, config.init_log_alpha_mean, config.lambda_init)
-        self.raw_alpha_stddev = _multipliers(act_dim, config.init_log_alpha_stddev, config.lambda_init)
+        for region, size in trust_regions.items():
+            first = getattr(config, FIRST_MULTIPLIERS[region])
+            self.register_parameter(MULTIPLIERS[region], _multipliers(size, first, config.lambda_init))
 
 
-def _multipliers(act_dim: int, initial: float, factor: float) -> nn.Parameter:
-    """Return one unconstrained multiplier per dimension, whose value is `factor` times that of `initial`."""
+def _multipliers(size: int, initial: float, factor: float) -> nn.Parameter:
+    """Return `size` unconstrained multipliers, whose value is `factor` times that of `initial`."""
     start = max(initial, FLOOR)
     value = max(start, 0.0) + math.log1p(math.exp(-abs(start)))  # softplus without overflow
-    return nn.Parameter(torch.full((act_dim,), max(unconstrained(factor * value), FLOOR)))
+    return nn.Parameter(torch.full((size,), max(unconstrained(factor * value), FLOOR)))
 
 
 class Temperatures(NamedTuple):
@@ -81,6 +91,9 @@ class PolicyImprovement:
     values.
     """
 
+    SCORES: ClassVar[tuple[str, ...]] = ("q",)
+    """Of the samples, what their weights are computed from."""
+
     def __init__(
         self,
         policy: FunctionalPolicy,
@@ -93,12 +106,12 @@ class PolicyImprovement:
         self.optimizer, self.ranks = optimizer, ranks
         self.m_steps = config.m_steps
         self.solved = config.temperature == "solved"
-        self.penalized = config.epsilon_penalty > 0
+        self.penalized = config.epsilon_penalty > 0 and isinstance(policy.distribution, Gaussian)
         self.is_temperature = self.flat_duals.mark(TEMPERATURES)
 
     def __call__(self, state: Tree, obs: Tensor, samples: Tree, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after E-step, one dual step and M gradient steps of the policy; and metrics.  [B, O]"""
-        samples = {**samples, "obs": obs, "excess": self._out_of_bounds(samples["actions"])}
+        samples = self.scored({**samples, "obs": obs})
         solved = self.solved_temperatures(samples, hyper) if self.solved else None
         psi, metrics = self.e_step(samples, self.duals(state["duals"], solved).temperatures, hyper)
         samples = {**samples, "weights": psi}
@@ -120,9 +133,9 @@ class PolicyImprovement:
 
     def e_step(self, samples: Rows, temperatures: Temperatures, hyper: Rows) -> tuple[Tensor, Rows]:
         """Return the weights of the target policy's samples, and metrics.  -> [N, B]"""
-        q, excess = samples["q"], samples["excess"]
-        psi = weights(q, temperatures.of_values)
-        kl = weights_kl(psi)
+        q = samples["q"]
+        psi = self.weights(samples, temperatures.of_values)
+        kl = self.weights_kl(samples, psi)
         # LaTeX: \mathrm{KL}_{rel} = \frac{1}{\epsilon_\eta} D_\psi
         relative_kl = kl / hyper["kl_epsilon"]
         metrics = {
@@ -130,13 +143,12 @@ class PolicyImprovement:
             "entropy": weights_entropy(psi),
             "q/min": q.min(),
             "q/max": q.max(),
-            "health/effective_samples": effective_samples(psi).mean(),
-            "health/out_of_bounds": (excess < 0).to(q.dtype).mean(),
             "sampled_q": q,
+            **self.sample_metrics(samples, psi),
         }
         if temperatures.of_bounds is None:
             return psi, metrics
-        penalty_psi = weights(excess, temperatures.of_bounds)
+        penalty_psi = weights(samples["excess"], temperatures.of_bounds)
         # LaTeX: \psi'_{b,i} = \psi_{b,i} + \psi_{b,i}^{bounds}
         both = psi + penalty_psi
         return both, metrics
@@ -144,19 +156,40 @@ class PolicyImprovement:
     def solved_temperatures(self, samples: Rows, hyper: Rows) -> Temperatures:
         """Return the temperatures at which the weights' KLs equal their bounds."""
 
-        def solve(scores: Tensor, bound: Tensor) -> Tensor:
-            all_ranks = self.ranks.all_gathered(scores, 1)
-            return solved_temperature(lambda temperature: weights_kl(weights(all_ranks, temperature)), bound)
+        scores = {name: self.ranks.all_gathered(samples[name], 1) for name in self.SCORES}
+        of_values = solved_temperature(
+            lambda temperature: self.weights_kl(scores, self.weights(scores, temperature)), hyper["kl_epsilon"]
+        )
+        if not self.penalized:
+            return Temperatures(of_values, None)
+        excess = self.ranks.all_gathered(samples["excess"], 1)
+        of_bounds = solved_temperature(
+            lambda temperature: weights_kl(weights(excess, temperature)), hyper["epsilon_penalty"]
+        )
+        return Temperatures(of_values, of_bounds)
 
-        of_values = solve(samples["q"], hyper["kl_epsilon"])
-        return Temperatures(of_values, solve(samples["excess"], hyper["epsilon_penalty"]) if self.penalized else None)
+    def scored(self, samples: Tree) -> Tree:
+        """Return the samples with minus the distance of each action to its bounds, `excess` [N, B]."""
+        policy = cast(Gaussian, self.policy.distribution)
+        excess = out_of_bounds_scores(samples["actions"], policy.action_low, policy.action_high)
+        return {**samples, "excess": excess}
 
-    def _out_of_bounds(self, actions: Tensor) -> Tensor:
-        """Return minus the distance of each action to its bounds.  [N, B, D] -> [N, B]"""
-        distribution = self.policy.distribution
-        if not isinstance(distribution, Gaussian):  # discrete actions have no bounds
-            return torch.zeros(actions.shape[:2], device=actions.device)
-        return out_of_bounds_scores(actions, distribution.action_low, distribution.action_high)
+    def weights(self, samples: Rows, temperature: Tensor) -> Tensor:
+        """Return the weights of a state's samples by their values.  -> [N, B]"""
+        return weights(samples["q"], temperature)
+
+    def weights_kl(self, samples: Rows, psi: Tensor) -> Tensor:
+        """Return the KL of the weights, which the E-step bounds.  -> []"""
+        return weights_kl(psi)
+
+    def temperature_loss(self, samples: Rows, temperature: Tensor, bound: Tensor) -> Tensor:
+        """Return the dual of the temperature of the values.  -> []"""
+        return temperature_loss(samples["q"], temperature, bound)
+
+    def sample_metrics(self, samples: Rows, psi: Tensor) -> Rows:
+        """Return what only sampled actions tell: how many count, and how many lie out of bounds."""
+        out_of_bounds = (samples["excess"] < 0).to(psi.dtype).mean()
+        return {"health/effective_samples": effective_samples(psi).mean(), "health/out_of_bounds": out_of_bounds}
 
     # --- duals ----------------------------------------------------------------------------------------------
 
@@ -177,14 +210,15 @@ class PolicyImprovement:
         after = {**state, "duals": floored(duals), "moments": {**state["moments"], "duals": moments}}
         updated = self.duals(after["duals"], solved)
         alphas = {f"alpha_{region}": alpha.mean() for region, alpha in updated.multipliers.items()}
-        return after, {**metrics, "eta": updated.temperatures.of_values, "lambda": alphas["alpha_mean"], **alphas}
+        first = {"lambda": alphas["alpha_mean"]} if "alpha_mean" in alphas else {}
+        return after, {**metrics, "eta": updated.temperatures.of_values, **first, **alphas}
 
     def dual_loss(
         self, parameters: Tensor, samples: Tree, kls: Rows, solved: Temperatures | None, hyper: Rows
     ) -> tuple[Tensor, Rows]:
         """Return the loss of temperatures and multipliers, and metrics; samples and KLs are constants."""
         temperatures, multipliers = self.duals(parameters, solved)
-        eta = temperature_loss(samples["q"], temperatures.of_values, hyper["kl_epsilon"])
+        eta = self.temperature_loss(samples, temperatures.of_values, hyper["kl_epsilon"])
         alphas = torch.stack(
             [multiplier_loss(multipliers[name], kls[name], hyper[BOUND_SETTINGS[name]]) for name in kls]
         )
@@ -247,6 +281,32 @@ class PolicyImprovement:
             **{f"health/kl_{region}": kl.max() / bounds[region] for region, kl in all_ranks.items()},
             "health/dual_residual": torch.stack(residuals).max(),
         }
+
+
+class ExactImprovement(PolicyImprovement):
+    """Improvement of a policy of one choice: `actions` [N, B, 1] are all of them, as likely as `log_prior` [N, B]."""
+
+    SCORES = ("q", "log_prior")
+
+    def scored(self, samples: Tree) -> Tree:
+        """Return the samples as they are: choices have no bounds."""
+        return samples
+
+    def weights(self, samples: Rows, temperature: Tensor) -> Tensor:
+        """Return the probabilities of a state's choices under the E-step's policy.  -> [N, B]"""
+        return exact_weights(samples["q"], samples["log_prior"], temperature)
+
+    def weights_kl(self, samples: Rows, psi: Tensor) -> Tensor:
+        """Return the KL of the E-step's policy from the target policy.  -> []"""
+        return exact_weights_kl(psi, samples["log_prior"])
+
+    def temperature_loss(self, samples: Rows, temperature: Tensor, bound: Tensor) -> Tensor:
+        """Return the dual of the temperature.  -> []"""
+        return exact_temperature_loss(samples["q"], samples["log_prior"], temperature, bound)
+
+    def sample_metrics(self, samples: Rows, psi: Tensor) -> Rows:
+        """Return nothing: no action is sampled."""
+        return {}
 
 
 def _std_metrics(log_std: Tensor) -> Rows:

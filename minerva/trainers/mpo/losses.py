@@ -72,6 +72,30 @@ def temperature_loss(scores: Tensor, temperature: Tensor, bound: Tensor) -> Tens
     return loss
 
 
+# --- E-step over all C choices of a discrete action, exact instead of sampled: [C, B] -----------------------------
+
+
+def exact_weights(values: Tensor, log_prior: Tensor, temperature: Tensor) -> Tensor:
+    """Return the E-step's policy, nonparametric in each state (eq. 8).  [C, B], [C, B], [] -> [C, B]"""
+    # LaTeX: \psi_{b,c} = \frac{\exp(\log p'_{b,c} + Q_{b,c} / \eta)}{\sum_k \exp(\log p'_{b,k} + Q_{b,k} / \eta)}
+    psi = torch.softmax(log_prior + values / temperature, 0)
+    return psi
+
+
+def exact_weights_kl(psi: Tensor, log_prior: Tensor) -> Tensor:
+    """Return the KL of the E-step's policy from the target policy, averaged over states.  [C, B], [C, B] -> []"""
+    # LaTeX: D_\psi = \frac{1}{B} \sum_b \sum_c \psi_{b,c} (\log\psi_{b,c} - \log p'_{b,c})
+    kl = (torch.xlogy(psi, psi) - psi * log_prior).sum(0).mean()
+    return kl
+
+
+def exact_temperature_loss(values: Tensor, log_prior: Tensor, temperature: Tensor, bound: Tensor) -> Tensor:
+    """Return the temperature's dual (eq. 9), with the expectation as a sum.  [C, B], [C, B], [], [] -> []"""
+    # LaTeX: \mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_c \exp(\log p'_{b,c} + Q_{b,c} / \eta))
+    loss = temperature * (bound + torch.logsumexp(log_prior + values / temperature, 0).mean())
+    return loss
+
+
 # --- M-step -----------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """MPO's metrics, each declared once, and its health rules, which detect failures that no loss shows."""
 
 from minerva.metrics import (
+    CHOICE_KL,
+    CHOICE_MULTIPLIER,
     EFFECTIVE_SAMPLES,
     LEARNING_RATE,
     MEAN_KL,
@@ -37,6 +39,7 @@ TRUST_REGION = (
         warning="mean over its bound",
         advice="MPO's mean moves {health/kl_mean:.2g} times as far as mstep_kl_epsilon allows: raise lambda_lr or "
         "init_log_alpha_mean, or lower policy_lr.",
+        optional=True,
     ),
     Metric(
         "health/kl_std",
@@ -48,12 +51,43 @@ TRUST_REGION = (
         warning="std over its bound",
         advice="MPO's standard deviation moves {health/kl_std:.2g} times as far as its bound allows: raise lambda_lr "
         "or mstep_kl_epsilon_std (1e-6 is the published bound, with a policy_lr of 3e-4), or lower policy_lr.",
+        optional=True,
     ),
-    Metric("alpha_mean", "Multiplier of the mean's KL.", chart="multipliers", panels=(MEAN_MULTIPLIER,)),
-    Metric("alpha_std", "Multiplier of the standard deviation's KL.", chart="multipliers", panels=(STD_MULTIPLIER,)),
-    Metric("lambda", "Multiplier of the mean's KL, under the name of the first paper."),
-    Metric("kl/mean", "KL of the mean from the target policy, over states and action dimensions."),
-    Metric("kl/std", "KL of the standard deviation from the target policy, over states and action dimensions."),
+    Metric("alpha_mean", "Multiplier of the mean's KL.", chart="multipliers", panels=(MEAN_MULTIPLIER,), optional=True),
+    Metric(
+        "alpha_std",
+        "Multiplier of the standard deviation's KL.",
+        chart="multipliers",
+        panels=(STD_MULTIPLIER,),
+        optional=True,
+    ),
+    Metric("lambda", "Multiplier of the mean's KL, under the name of the first paper.", optional=True),
+    Metric("kl/mean", "KL of the mean from the target policy, over states and action dimensions.", optional=True),
+    Metric(
+        "kl/std",
+        "KL of the standard deviation from the target policy, over states and action dimensions.",
+        optional=True,
+    ),
+    Metric(
+        "health/kl_choice",
+        "KL of a discrete action over its bound.",
+        label="choice KL/bound",
+        chart="KLs over their bounds",
+        panels=(CHOICE_KL,),
+        healthy=(0.0, 2.0),
+        warning="choice over its bound",
+        advice="MPO's choice moves {health/kl_choice:.2g} times as far as mstep_kl_epsilon allows: raise lambda_lr or "
+        "init_log_alpha_mean, or lower policy_lr.",
+        optional=True,
+    ),
+    Metric(
+        "alpha_choice",
+        "Multiplier of a discrete action's KL.",
+        chart="multipliers",
+        panels=(CHOICE_MULTIPLIER,),
+        optional=True,
+    ),
+    Metric("kl/choice", "KL of a discrete action from the target policy, over states.", optional=True),
     Metric(
         "health/dual_residual", "Distance of the multipliers from equilibrium: the larger of the two trust regions'."
     ),
@@ -80,6 +114,7 @@ SAMPLES = (
         chart="effective samples per state",
         panels=(EFFECTIVE_SAMPLES,),
         healthy=(1.5, float("inf")),
+        optional=True,
     ),
     Metric("entropy", "Entropy of a state's weights.", chart="entropy of the weights", panels=(WEIGHTS_ENTROPY,)),
     Metric(
@@ -90,6 +125,7 @@ SAMPLES = (
         warning="out of bounds",
         advice="{health/out_of_bounds:.0%} of MPO's sampled actions lie outside their bounds, where the critic cannot "
         "tell them apart: lower initial_std, or set epsilon_penalty to 0.001 if it is 0.",
+        optional=True,
     ),
     Metric(
         "health/targets_at_limit",
@@ -106,9 +142,9 @@ SAMPLES = (
 """The E-step: values of the samples of a state, and their weights."""
 
 POLICY = (
-    Metric("pi/std_min", "Smallest standard deviation.", chart="standard deviation", reduce="min"),
-    Metric("pi/std_max", "Largest standard deviation.", chart="standard deviation", reduce="max"),
-    Metric("health/std_at_floor", "Share of standard deviations at the network's lower limit."),
+    Metric("pi/std_min", "Smallest standard deviation.", chart="standard deviation", reduce="min", optional=True),
+    Metric("pi/std_max", "Largest standard deviation.", chart="standard deviation", reduce="max", optional=True),
+    Metric("health/std_at_floor", "Share of standard deviations at the network's lower limit.", optional=True),
     Metric("train/param_delta", "Norm of the change in the policy's parameters."),
     LEARNING_RATE,
 )
@@ -123,11 +159,14 @@ LOSSES = (
 METRICS = (*SAMPLES[:1], *TRUST_REGION, *SAMPLES[1:], *POLICY, *LOSSES)
 
 
-def rules(config: MPOConfig, initial_alpha_std: float) -> list[Rule]:
+def rules(config: MPOConfig, initial_alpha_std: float | None) -> list[Rule]:
     """Return the health rules for this config.
 
-    `initial_alpha_std` is the initial multiplier of the standard deviation's KL.
+    `initial_alpha_std` is the initial multiplier of the standard deviation's KL; None: the action is discrete. Then the
+    E-step need not reach its bound: once the policy has decided, no weights are that far from it.
     """
+    if initial_alpha_std is None:
+        return range_rules(metric for metric in METRICS if metric.name != "kl/q_pi")
     return [
         *range_rules(METRICS),
         Rule(

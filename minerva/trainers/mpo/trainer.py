@@ -31,7 +31,8 @@ class MPOTrainer(OffPolicyTrainer):
 
     def rules(self) -> Iterable[Rule]:
         """Return the health rules of MPO."""
-        return rules(self.config, positive(self.agent.duals.raw_alpha_stddev).mean().item())
+        multipliers = dict(self.agent.duals.named_parameters()).get("raw_alpha_stddev")
+        return rules(self.config, None if multipliers is None else positive(multipliers).mean().item())
 
     def train(  # type: ignore[override]  # MPO's further arguments come before out_dir
         self,

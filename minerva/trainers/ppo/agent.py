@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.normalizers import refreshed
+from minerva.data.normalizers import begun, blind, refreshed
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
@@ -41,7 +41,7 @@ class PPOAgent(Agent):
     BY_HAND = preset_for("ppo", "", "source").values
     ACTIONS = get_args(ActionKind)
     METRICS = METRICS
-    VMAPPED_METHODS = ("acted", "evaluated", "improved.minibatch_step", "finish_update")
+    VMAPPED_METHODS = ("acted", "scaled", "evaluated", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")
     POLICY_MODULES = ("network",)
 
@@ -62,7 +62,8 @@ class PPOAgent(Agent):
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
         """Return sampled `actions_raw` and the clipped `actions_executed`.  [..., O], noise -> [..., D] each"""
-        params = self.policy_function.params(state["parameters"], obs, state["normalizer"])
+        normalizer = blind(state["normalizer"]) if self.config.blind_first_rollout else state["normalizer"]
+        params = self.policy_function.params(state["parameters"], obs, normalizer)
         actions = self.distribution.sample(params, noise)
         return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
@@ -107,14 +108,24 @@ class PPOAgent(Agent):
 
     def updated(self, state: Tree, data: Rows, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after learning from a rollout, and metrics; `noise` are the permutations of its rows."""
-        batch = self.evaluated(state, data, hyper)
+        before = state["normalizer"]
+        if self.config.blind_first_rollout:
+            state = self.scaled(state, data)
+            batch = self.evaluated(state, data, hyper, before)
+        else:
+            batch = self.evaluated(state, data, hyper)
         state, metrics = self.improved(state, batch, noise, hyper)
-        return self.finish_update(state, batch, data, metrics, hyper)
+        return self.finish_update({**state, "normalizer": before}, batch, data, metrics, hyper)
+
+    def scaled(self, state: Tree, rollout: Rows) -> Tree:
+        """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
+        seen, _ = without_mask(rollout["obs"].flatten(0, 1), self.network.mask_size)
+        return {**state, "normalizer": begun(state["normalizer"], seen, self.ranks)}
 
     def finish_update(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state with the rollout's observations added to its normaliser, and the remaining metrics.
 
-        The normaliser is constant from the start of the rollout until here, so the first probability ratio is 1.
+        The state comes with the normaliser of the rollout's start.
         """
         all_gathered = self.ranks.all_gathered
         explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))

@@ -41,6 +41,9 @@ class PPOConfig(OptimizerConfig):
         int, AT_LEAST_ONE, LOOP, PER_ENV, AlsoCalled("n_steps num_steps horizon rollout_length unroll_length")
     ] = 128
     """T: steps of each environment between two updates."""
+    blind_first_rollout: bool = True
+    """Whether the first rollout's actions are independent of observations, whose scale is not known yet; it is measured
+    on that rollout before learning from it, so that the units of observations change nothing."""
     normalize_rewards: Annotated[bool | None, LOOP, AlsoCalled("norm_reward")] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 

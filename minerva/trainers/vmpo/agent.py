@@ -9,7 +9,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.normalizers import RunningNorm, refreshed
+from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.returns import explained_variance
@@ -62,6 +62,7 @@ class VMPOAgent(Agent):
     BY_HAND: ClassVar = {**preset_for("vmpo", "", "source").values, "normalize_observations": False}
     VMAPPED_METHODS = (
         "acted",
+        "scaled",
         "evaluated",
         "improved.standardized",
         "improved.e_step",
@@ -93,7 +94,8 @@ class VMPOAgent(Agent):
 
     def acted(self, state: Tree, obs: Tensor, noise: Tensor) -> Rows:
         """Return sampled `actions_raw`, and `actions_executed` in the bounds.  [..., O], noise -> [..., D] each"""
-        params = self.policy_function.params(self._acting_parameters(state), obs, state["normalizer"])
+        normalizer = blind(state["normalizer"]) if self.config.blind_first_rollout else state["normalizer"]
+        params = self.policy_function.params(self._acting_parameters(state), obs, normalizer)
         actions = self.distribution.sample(params, noise)
         return {"actions_raw": actions, "actions_executed": self.distribution.executed(actions)}
 
@@ -166,11 +168,22 @@ class VMPOAgent(Agent):
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after learning from a rollout, and metrics; the normaliser is updated last."""
-        batch = self.evaluated(state, data, hyper)
+        before = state["normalizer"]
+        if self.config.blind_first_rollout and before:
+            state = self.scaled(state, data)
+            batch = self.evaluated(state, data, hyper, before)
+        else:
+            batch = self.evaluated(state, data, hyper)
         state, metrics = self.update_on_batch(state, batch, noise, hyper, self.config.updates_per_rollout)
         for n, region in enumerate(self.distribution.trust_regions):
             metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
-        return self.refresh_normalizer(state, batch), {**metrics, "charts/learning_rate": hyper["policy_lr"]}
+        after = self.refresh_normalizer({**state, "normalizer": before}, batch)
+        return after, {**metrics, "charts/learning_rate": hyper["policy_lr"]}
+
+    def scaled(self, state: Tree, rollout: Rows) -> Tree:
+        """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
+        seen, _ = without_mask(rollout["obs"].flatten(0, 1), self.policy.mask_size)
+        return {**state, "normalizer": begun(state["normalizer"], seen, self.ranks)}
 
     def update_on_batch(
         self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int = 1
@@ -197,7 +210,7 @@ class VMPOAgent(Agent):
         return {"train/mean_abs_action": self.distribution.executed(self.distribution.mode(params)).abs().mean()}
 
     def refresh_normalizer(self, state: Tree, batch: Tree) -> Tree:
-        """Return the state with the batch's observations added to its normaliser, constant since the rollout began."""
+        """Return the state, with the normaliser of the rollout's start, with the batch's observations added to it."""
         seen, _ = without_mask(batch["obs"], self.policy.mask_size)
         return {**state, "normalizer": refreshed(state["normalizer"], seen, self.ranks)}
 

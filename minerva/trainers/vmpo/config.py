@@ -50,6 +50,9 @@ class VMPOConfig(OptimizerConfig):
     """T: steps of each environment between two updates."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Normalise observations to zero mean and unit variance, by running statistics."""
+    blind_first_rollout: bool = True
+    """Whether the first rollout's actions are independent of observations, whose scale is not known yet; it is measured
+    on that rollout before learning from it, so that the units of observations change nothing."""
     normalize_rewards: Annotated[bool | None, LOOP, AlsoCalled("norm_reward")] = None
     """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
 

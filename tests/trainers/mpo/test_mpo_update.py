@@ -362,8 +362,7 @@ def test_weights_of_a_state_add_up_to_two_with_the_penalty(make_agent: MakeAgent
         rows = agent.prepared(make_batch())
         _, samples = agent.evaluated.targets(agent.state, rows, agent.draw_update(rows), agent.hyper())
         temperatures = agent.improved.duals(agent.state["duals"], None).temperatures
-        excess = agent.improved._out_of_bounds(samples["actions"])
-        weights, _ = agent.improved.e_step({**samples, "excess": excess}, temperatures, agent.hyper())
+        weights, _ = agent.improved.e_step(agent.improved.scored(samples), temperatures, agent.hyper())
         torch.testing.assert_close(weights.sum(0), torch.full((9,), total))
 
 
