@@ -42,37 +42,42 @@ class Policy:
         A discrete action is an integer of NumPy, those of a batch are an array [B]. `action_mask` is 1 for each choice
         that is possible and 0 for the others, if the environment that the policy was trained on gave masks; None: all.
         """
+        rows = self._rows(observation, action_mask)
+        if rows.shape[-1:] != self.observation.shape:
+            size = self.observation.size - (0 if self.observation.images else self.action.mask_size)
+            raise CheckpointError(
+                f"The observation has shape {np.shape(observation)}: the policy was trained on {self.about['env']}, "
+                f"whose observations have {size} numbers."
+            )
+        numbers = self.observation.numbers_of(rows)
+        if not np.isfinite(numbers).all():
+            first = numbers[~np.isfinite(numbers)][0]
+            raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
+        actions = self.agent.policy_action(rows, deterministic).cpu().numpy()
+        return self.action.native(self.action.to_environment(actions))
+
+    def _rows(self, observation: Any, mask: Array | None) -> Array:
+        """Return observations as the rows that the policy takes, with a mask if it takes one."""
         try:
-            given = self.observation.flatten(observation)
+            lead = self.observation.lead(observation)
+            masks = self._masks(lead, mask)
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
+                return self.observation.flatten(observation, masks).astype(self.observation.dtype)
         except ValueError as error:
             raise CheckpointError(
                 f"The observation does not fit {self.about['env']}, which the policy was trained on: {error}."
             ) from None
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
-            observation = np.asarray(given, np.float32)
-        size = self.observation.size - self.action.mask_size
-        if observation.shape[-1:] != (size,):
-            raise CheckpointError(
-                f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "
-                f"observations have {size} numbers."
-            )
-        observation = self._with_mask(observation, action_mask)
-        if not np.isfinite(observation).all():
-            first = observation[~np.isfinite(observation)][0]
-            raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
-        actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        return self.action.native(self.action.to_environment(actions))
 
-    def _with_mask(self, observation: Array, mask: Array | None) -> Array:
-        """Return the observation followed by its mask, if the policy takes one."""
-        wanted = (*observation.shape[:-1], self.action.mask_size)
+    def _masks(self, lead: tuple[int, ...], mask: Array | None) -> Array | None:
+        """Return the mask of each observation, if the policy takes one."""
+        wanted = (*lead, self.action.mask_size)
         given = np.ones(wanted) if mask is None else np.asarray(mask)
         if mask is not None and (given.shape != wanted or not self.action.masked):
             raise CheckpointError(
                 f"The action_mask has shape {given.shape}, and this policy takes {self.action.mask_size} entries for "
                 "each observation: give one for each choice, or no mask to a policy that was trained without."
             )
-        return np.concatenate((observation, given != 0), -1, dtype=np.float32, casting="unsafe")
+        return given != 0 if self.action.masked else None
 
 
 @with_short_traceback
