@@ -1,6 +1,8 @@
 """Load and use a trained policy. It needs only the checkpoint: no simulator, no environment."""
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, EnvStepError, MinervaError, with_short_traceback
+from minerva.networks.observations import EncoderFactory
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.runs.origin import Origin
+from minerva.runs.own_encoder import encoder_for
 from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
 
@@ -81,10 +85,16 @@ class Policy:
 
 
 @with_short_traceback
-def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
-    """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file."""
+def load_policy(
+    path: str | Path, which: str = "best", device: str = "cpu", encoder: EncoderFactory | None = None
+) -> Policy:
+    """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file.
+
+    `encoder` is the one that it was trained with, if it has an own one: a file does not import what it names.
+    """
     file = find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
+    encoder = encoder_for(about, encoder, path)
     try:
         made = agent_class(about["algo"])
         # a setting that did not exist yet has the value that stands for its absence
@@ -92,8 +102,9 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
         _check_facts(about)
         observation, action = ObservationSpec.from_dict(about["observation"]), ActionSpec.from_dict(about["action"])
         weights = state["trainer"]["agent"]
-        _check_shapes(made, (observation, action, config), weights)
-        agent = made.from_config(observation, action, config, device=device)
+        make = functools.partial(made.from_config, observation, action, config, encoder=encoder)
+        _check_shapes(make, weights)
+        agent = make(device=device)
         agent.load_policy(weights)
         return Policy(agent, about)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -119,13 +130,13 @@ def _check_facts(about: dict[str, Any]) -> None:
         raise ValueError("versions is not a table")
 
 
-def _check_shapes(made: Any, sizes: tuple[ObservationSpec, ActionSpec, Any], weights: Tree) -> None:
+def _check_shapes(make: Callable[..., Any], weights: Tree) -> None:
     """Raise an error unless the networks of these sizes have the shapes of the file's tensors, at no cost of memory.
 
     An agent on the device "meta" has shapes alone, and refuses tensors of other shapes as any agent does.
     """
     with torch.device("meta"), _Undrawn():
-        made.from_config(*sizes, device="meta").load_policy(_on_meta(weights))
+        make(device="meta").load_policy(_on_meta(weights))
 
 
 class _Undrawn(TorchFunctionMode):
