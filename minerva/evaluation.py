@@ -109,8 +109,12 @@ class Evaluator:
     def random(self, seed: int, interrupted: Interrupted = lambda: False) -> Evaluation:
         """Evaluate a policy whose actions are uniformly random."""
         draw = np.random.default_rng(seed)
-        action = self.envs.action
-        return self(lambda obs: torch.from_numpy(action.random(obs.cpu().numpy(), draw)).to(obs.device), interrupted)
+        observation, action = self.envs.observation, self.envs.action
+
+        def act(obs: Tensor) -> Tensor:
+            return torch.from_numpy(action.random(observation.numbers_of(obs.cpu().numpy()), draw)).to(obs.device)
+
+        return self(act, interrupted)
 
     def close(self) -> None:
         """Close the environments."""

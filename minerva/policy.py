@@ -1,6 +1,8 @@
 """Load and use a trained policy. It needs only the checkpoint: no simulator, no environment."""
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, EnvStepError, MinervaError, with_short_traceback
+from minerva.networks.observations import EncoderFactory
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.runs.origin import Origin
+from minerva.runs.own_encoder import encoder_for
 from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
 from minerva.utils.hub import download, is_repository
@@ -43,49 +47,58 @@ class Policy:
         A discrete action is an integer of NumPy, those of a batch are an array [B]. `action_mask` is 1 for each choice
         that is possible and 0 for the others, if the environment that the policy was trained on gave masks; None: all.
         """
+        rows = self._rows(observation, action_mask)
+        if rows.shape[-1:] != self.observation.shape:
+            size = self.observation.size - (0 if self.observation.images else self.action.mask_size)
+            raise CheckpointError(
+                f"The observation has shape {np.shape(observation)}: the policy was trained on {self.about['env']}, "
+                f"whose observations have {size} numbers."
+            )
+        numbers = self.observation.numbers_of(rows)
+        if not np.isfinite(numbers).all():
+            first = numbers[~np.isfinite(numbers)][0]
+            raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
+        actions = self.agent.policy_action(rows, deterministic).cpu().numpy()
+        return self.action.native(self.action.to_environment(actions))
+
+    def _rows(self, observation: Any, mask: Array | None) -> Array:
+        """Return observations as the rows that the policy takes, with a mask if it takes one."""
         try:
-            given = self.observation.flatten(observation)
+            lead = self.observation.lead(observation)
+            masks = self._masks(lead, mask)
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
+                return self.observation.flatten(observation, masks).astype(self.observation.dtype)
         except ValueError as error:
             raise CheckpointError(
                 f"The observation does not fit {self.about['env']}, which the policy was trained on: {error}."
             ) from None
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
-            observation = np.asarray(given, np.float32)
-        size = self.observation.size - self.action.mask_size
-        if observation.shape[-1:] != (size,):
-            raise CheckpointError(
-                f"The observation has shape {observation.shape}: the policy was trained on {self.about['env']}, whose "
-                f"observations have {size} numbers."
-            )
-        observation = self._with_mask(observation, action_mask)
-        if not np.isfinite(observation).all():
-            first = observation[~np.isfinite(observation)][0]
-            raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
-        actions = self.agent.policy_action(observation, deterministic).cpu().numpy()
-        return self.action.native(self.action.to_environment(actions))
 
-    def _with_mask(self, observation: Array, mask: Array | None) -> Array:
-        """Return the observation followed by its mask, if the policy takes one."""
-        wanted = (*observation.shape[:-1], self.action.mask_size)
+    def _masks(self, lead: tuple[int, ...], mask: Array | None) -> Array | None:
+        """Return the mask of each observation, if the policy takes one."""
+        wanted = (*lead, self.action.mask_size)
         given = np.ones(wanted) if mask is None else np.asarray(mask)
         if mask is not None and (given.shape != wanted or not self.action.masked):
             raise CheckpointError(
                 f"The action_mask has shape {given.shape}, and this policy takes {self.action.mask_size} entries for "
                 "each observation: give one for each choice, or no mask to a policy that was trained without."
             )
-        return np.concatenate((observation, given != 0), -1, dtype=np.float32, casting="unsafe")
+        return given != 0 if self.action.masked else None
 
 
 @with_short_traceback
-def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> Policy:
+def load_policy(
+    path: str | Path, which: str = "best", device: str = "cpu", encoder: EncoderFactory | None = None
+) -> Policy:
     """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file.
 
     A text `user/name` that is nothing on this disk is a repository of the Hugging Face Hub, of which the checkpoint is
-    downloaded.
+    downloaded. `encoder` is the one that it was trained with, if it has an own one: a file does not import what it
+    names.
     """
     is_remote = isinstance(path, str) and is_repository(path)
     file = download(str(path), which) if is_remote else find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
+    encoder = encoder_for(about, encoder, path)
     try:
         made = agent_class(about["algo"])
         # a setting that did not exist yet has the value that stands for its absence
@@ -93,8 +106,9 @@ def load_policy(path: str | Path, which: str = "best", device: str = "cpu") -> P
         _check_facts(about)
         observation, action = ObservationSpec.from_dict(about["observation"]), ActionSpec.from_dict(about["action"])
         weights = state["trainer"]["agent"]
-        _check_shapes(made, (observation, action, config), weights)
-        agent = made.from_config(observation, action, config, device=device)
+        make = functools.partial(made.from_config, observation, action, config, encoder=encoder)
+        _check_shapes(make, weights)
+        agent = make(device=device)
         agent.load_policy(weights)
         return Policy(agent, about)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -120,13 +134,13 @@ def _check_facts(about: dict[str, Any]) -> None:
         raise ValueError("versions is not a table")
 
 
-def _check_shapes(made: Any, sizes: tuple[ObservationSpec, ActionSpec, Any], weights: Tree) -> None:
+def _check_shapes(make: Callable[..., Any], weights: Tree) -> None:
     """Raise an error unless the networks of these sizes have the shapes of the file's tensors, at no cost of memory.
 
     An agent on the device "meta" has shapes alone, and refuses tensors of other shapes as any agent does.
     """
     with torch.device("meta"), _Undrawn():
-        made.from_config(*sizes, device="meta").load_policy(_on_meta(weights))
+        make(device="meta").load_policy(_on_meta(weights))
 
 
 class _Undrawn(TorchFunctionMode):

@@ -13,14 +13,22 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from minerva.errors import TrainingError
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from minerva.layout import (
+    CHOICES,
+    NUMBER_BYTES,
+    Array,
+    Layout,
+    array_shape,
+    arrays,
+    image_bytes,
+    image_shapes,
+    rows,
+    vector_sizes,
+)
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that networks, rollouts and replays hold: they are float32."""
 
-Layout = list[int] | dict[str, Any] | None
-"""Shape of an array, or the layouts of a mapping's entries by name, in the order in which they are concatenated."""
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 """Types in which environments take choices."""
 
@@ -29,36 +37,77 @@ ActionKind = Literal["continuous", "discrete", "multi_discrete", "dict", "tuple"
 
 @dataclass(frozen=True)
 class ObservationSpec:
-    """Shape and dtype of one observation."""
+    """Shape and dtype of the row that one observation becomes: a vector of numbers or, with images, of bytes."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     layout: Layout = field(default=None, compare=False, hash=False)
     """How the environment gives it, if that is no vector: `flatten` turns the one into the other."""
+    images: tuple[tuple[int, ...], ...] = field(init=False)
+    """Largest value and shape of each image."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", image_shapes(self.layout))
 
     @classmethod
     def of(cls, obs: "int | ObservationSpec") -> "ObservationSpec":
         """Return a spec unchanged, or the spec of a vector of `obs` numbers."""
         return obs if isinstance(obs, ObservationSpec) else ObservationSpec((int(obs),))
 
+    @classmethod
+    def of_layout(cls, layout: Layout, mask_size: int = 0) -> Self:
+        """Return the spec of observations with this layout, followed by a mask of the possible choices."""
+        numbers, images = sum(vector_sizes(layout)) + mask_size, image_shapes(layout)
+        if not images:
+            return cls((numbers,), layout=layout)
+        return cls((numbers * NUMBER_BYTES + image_bytes(images),), "uint8", layout)
+
     @property
     def size(self) -> int:
-        """Number of elements of an observation."""
+        """Number of elements of a row."""
         return math.prod(self.shape)
+
+    @property
+    def numbers(self) -> int:
+        """Number of numbers in a row, beside the images; those of a mask are the last."""
+        return (self.size - image_bytes(self.images)) // NUMBER_BYTES if self.images else self.size
+
+    def numbers_of(self, rows: Array) -> Array:
+        """Return the numbers of rows.  [..., row] -> [..., N]"""
+        return rows[..., : self.numbers * NUMBER_BYTES].view(np.float32) if self.images else rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
         layout = {} if self.layout is None else {"layout": self.layout}
         return {"shape": list(self.shape), "dtype": self.dtype, **layout}
 
-    def flatten(self, observation: Any) -> Array:
-        """Return what the environment gives, single or batched, flattened as in training; vectors stay as they are.
+    def lead(self, observation: Any) -> tuple[int, ...]:
+        """Return the leading axes of a batch of what the environment gives, or of rows; none for a single one.
 
         Raise ValueError if it has another form.
         """
-        if isinstance(observation, (Mapping, tuple)) or _ends_with(self.layout, np.shape(observation)):
-            return np.concatenate(_vectors(self.layout, observation), -1)
-        return np.asarray(observation)
+        if not (isinstance(observation, (Mapping, tuple)) or self._as_given(np.asarray(observation))):
+            return np.shape(observation)[:-1]
+        leaf, values, _ = arrays(self.layout, observation)[0]
+        return values.shape[: values.ndim - len(array_shape(leaf))]
+
+    def flatten(self, observation: Any, mask: Array | None = None) -> Array:
+        """Return what the environment gives, single or batched, as rows with this mask; rows of bytes stay as they are.
+
+        Raise ValueError if it has another form.
+        """
+        if isinstance(observation, (Mapping, tuple)) or self._as_given(np.asarray(observation)):
+            return rows(self.layout, observation, mask)
+        vectors = np.asarray(observation)
+        return vectors if mask is None or self.images else np.concatenate((vectors, mask), -1)
+
+    def _as_given(self, values: Array) -> bool:
+        """Return whether an array has the form in which the environment gives it, rather than that of rows."""
+        if not isinstance(self.layout, list):
+            return False
+        shape = array_shape(self.layout)
+        choices = self.layout[:1] == [CHOICES] and values.dtype.kind in "iu"
+        return (choices or len(shape) > 1) and values.shape[values.ndim - len(shape) :] == shape
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -66,40 +115,12 @@ class ObservationSpec:
         shape, dtype = tuple(values["shape"]), values["dtype"]
         if not shape or not all(type(n) is int and n > 0 for n in shape) or type(dtype) is not str:
             raise ValueError("the observation's shape is not a list of positive whole numbers")
-        layout = values.get("layout")
-        if layout is not None and _layout_size(layout) > math.prod(shape):  # a mask of actions may follow
+        spec = cls(shape, dtype, values.get("layout"))
+        if spec.layout is not None and sum(vector_sizes(spec.layout)) > spec.numbers:  # a mask of actions may follow
             raise ValueError("the observation's layout has more elements than its shape")
-        return cls(shape, dtype, layout)
-
-
-def _layout_size(layout: Any) -> int:
-    """Return the number of elements of a layout; raise ValueError if it is none."""
-    if isinstance(layout, dict):
-        return sum(map(_layout_size, layout.values()))
-    if not isinstance(layout, list) or not all(type(n) is int and n > 0 for n in layout):
-        raise ValueError("the observation's layout holds something else than shapes")
-    return math.prod(layout)
-
-
-def _ends_with(layout: Layout, shape: tuple[int, ...]) -> bool:
-    return isinstance(layout, list) and len(layout) > 1 and shape[-len(layout) :] == tuple(layout)
-
-
-def _vectors(layout: Layout, observation: Any, name: str = "") -> list[Array]:
-    """Return the parts of an observation as vectors, in the order of the layout.  [..., n] each"""
-    if isinstance(layout, dict):
-        if not isinstance(observation, Mapping) or not layout.keys() <= observation.keys():
-            held = ", ".join(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
-            raise ValueError(f"it holds {held}, not the entries {', '.join(layout)}")
-        return [vector for key, part in layout.items() for vector in _vectors(part, observation[key], key)]
-    values = np.asarray(observation)
-    size = len(layout or ())
-    if layout is None or values.shape[values.ndim - size :] != tuple(layout):
-        wanted = "not with names" if layout is None else f"in the shape {tuple(layout)}"
-        raise ValueError(
-            f"its {name or 'values'} have the shape {values.shape}, and the environment gives them {wanted}"
-        )
-    return [values.reshape(*values.shape[: values.ndim - size], -1)]
+        if spec.images and (dtype != "uint8" or len(shape) > 1):
+            raise ValueError("the observation holds images, and is not a row of bytes")
+        return spec
 
 
 @dataclass(frozen=True)
@@ -189,7 +210,10 @@ class ActionSpec:
         return 0.5 * (self.bounds[1] - self.bounds[0])
 
     def random(self, obs: Array, draw: np.random.Generator) -> Array:
-        """Draw a uniformly random action for each observation, by its mask if there is one.  [rows, O] -> [rows, D]"""
+        """Draw a uniformly random action for each observation, by the mask that its numbers end with, if there is one.
+
+        [rows, O] -> [rows, D]
+        """
         numbers = draw.uniform(-1, 1, (len(obs), len(self.low)))
         if not self.masked:
             choices = draw.integers(np.asarray(self.counts, np.int64), size=(len(obs), len(self.counts)))

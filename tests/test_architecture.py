@@ -95,6 +95,7 @@ LAYERS = [
     "data.* distributions presets metrics",
     "compute.*",
     "config spec",
+    "layout",
     "formulas.* errors version",
 ]
 """From the top. A file imports from lower layers, and from its own top folder."""

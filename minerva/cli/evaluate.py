@@ -6,6 +6,7 @@ from typing import Any
 
 import tyro
 
+from minerva.cli.typed_encoder import typed_encoder
 from minerva.cli.typed_env import import_from_here
 from minerva.cli.which import Which
 from minerva.envs.engines.registry import EngineName
@@ -30,6 +31,8 @@ class Evaluate:
     """Engine that steps the environments; None: the one it was trained with."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
+    encoder: str | None = None
+    """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
 
     def run(self) -> int:
         """Evaluate the policy and print the statistics."""
@@ -40,7 +43,9 @@ class Evaluate:
         which = self.which.name
         names = ("env", "seed", "engine", "trust_env")
         overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
-        result = evaluate(self.run_dir, episodes=self.episodes, which=which, **overrides)
+        result = evaluate(
+            self.run_dir, episodes=self.episodes, which=which, encoder=typed_encoder(self.encoder), **overrides
+        )
         metrics = result.metrics()
         iqm, (low, high) = interquartile_mean(result.returns), iqm_interval(result.returns)
         console = make_console()

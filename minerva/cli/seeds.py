@@ -14,6 +14,7 @@ from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import EnvLike
 from minerva.errors import ConfigError, printable
 from minerva.loop.population import Population
+from minerva.networks.observations import EncoderFactory
 from minerva.runs.settings import Result
 from minerva.trainers.registry import config_class
 
@@ -38,10 +39,17 @@ class Seeds:
         return ",".join(map(str, self.numbers))
 
     def population(
-        self, env: EnvLike, device: str, init_from: Path | None, init_optimizer: bool, engine: EngineName
+        self,
+        env: EnvLike,
+        device: str,
+        init_from: Path | None,
+        init_optimizer: bool,
+        engine: EngineName,
+        encoder: EncoderFactory | None = None,
     ) -> Population:
         """Return the trainers of all seeds as one population."""
-        return make_population(self.algo, env, self.numbers, device, self.configs, init_from, engine, init_optimizer)
+        how = (init_from, engine, init_optimizer, encoder)
+        return make_population(self.algo, env, self.numbers, device, self.configs, *how)
 
     def folders(self, env: str, out_dir: Path, run_dir: Path | None) -> list[Path]:
         """Return the run folder of each seed."""

@@ -46,7 +46,7 @@ def _format_value(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def print_summary(console: Console, algo: str, env: str, result: Result) -> None:
+def print_summary(console: Console, algo: str, options: RunOptions, result: Result) -> None:
     """Print returns before and after training, and the commands to try next. The last line is `run: <folder>`."""
 
     def say(line: str) -> None:  # paths and commands verbatim
@@ -57,7 +57,7 @@ def print_summary(console: Console, algo: str, env: str, result: Result) -> None
     program = f"import minerva; print(minerva.load_policy({str(result.folder)!r}))"
     program = f'"{program}"' if quoted == str(result.folder) else shlex.quote(program)
     if result.finished:
-        _draw_learning_curve(folder, f"{algo} on {env}", result.random)
+        _draw_learning_curve(folder, f"{algo} on {options.env}", result.random)
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         table.add_row("random policy", f"{result.random:,.1f}")
         table.add_row("before training", f"{result.before:,.1f}")
@@ -66,25 +66,26 @@ def print_summary(console: Console, algo: str, env: str, result: Result) -> None
         console.print(table)
         say(f"\nlearning curve: {folder.curve}")
         say("next steps:")
-        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100{_typed(env)}")
-        if drawable(env):
-            say(f"  {_command('minerva')} video {quoted}{_typed(env)}")
+        say(f"  {_command('minerva')} evaluate {quoted} --episodes 100{_typed(options)}")
+        if drawable(options.env):
+            say(f"  {_command('minerva')} video {quoted}{_typed(options)}")
         say(f"  {_command('tensorboard')} --logdir {quoted}")
         say(f"  {_command('python')} -c {program}")
     else:
         say(f"stopped at step {result.step:,}; a checkpoint is written. To resume, run:")
-        say(f"  {resume_command(algo, env, result.folder)}")
+        say(f"  {resume_command(algo, options, result.folder)}")
     say(f"run: {result.folder}")
 
 
-def resume_command(algo: str, env: str, *folders: Path) -> str:
+def resume_command(algo: str, options: RunOptions, *folders: Path) -> str:
     """Return the command that resumes these runs."""
-    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}{_typed(env)}"
+    return f"{_command('minerva')} train {algo} --resume {shlex.join(map(str, folders))}{_typed(options)}"
 
 
-def _typed(env: str) -> str:
-    """Return the option with which a person names an environment of an own module, as a run's file may not."""
-    return f" --env {shlex.quote(env)}" if ":" in env else ""
+def _typed(options: RunOptions) -> str:
+    """Return the options with which a person names code of own modules, as a run's file may not."""
+    env = f" --env {shlex.quote(options.env)}" if ":" in options.env else ""
+    return env + (f" --encoder {shlex.quote(options.encoder)}" if options.encoder else "")
 
 
 def _command(name: str) -> str:

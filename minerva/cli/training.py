@@ -9,6 +9,7 @@ from minerva.cli.parent import require_saved_weights
 from minerva.cli.seeds import Seeds
 from minerva.cli.summary import print_settings, print_summary, resume_command
 from minerva.cli.train import RunOptions, TrainCommand, saved_command
+from minerva.cli.typed_encoder import typed_encoder
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.config import Config
 from minerva.envs.engines.registry import EngineName, engine_class
@@ -36,10 +37,12 @@ def run(command: TrainCommand) -> int:
     if options.resume is not None and len(options.resume) > 1:
         return _run_seeds(command, _resumed_seeds(command, algo, options.resume), settings)
     ranks = init_from_torchrun(options.device)
+    encoder = typed_encoder(options.encoder)
     engine = _engine_or_collector(algo, config, options, ranks)
     trainer = make_trainer(
         *(algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks),
         init_optimizer=options.init_optimizer,
+        encoder=encoder,
     )
     require_saved_weights(options.config, options.init_from, trainer)
     if options.exact and not options.actors:
@@ -51,7 +54,7 @@ def run(command: TrainCommand) -> int:
     ranks.shutdown()
     with ignored_signals():  # the run is finished and saved: only the summary is left to print
         if ranks.rank == 0:
-            print_summary(console, algo, options.env, result)
+            print_summary(console, algo, options, result)
     return _exit_status([result])
 
 
@@ -65,7 +68,8 @@ def _run_seeds(command: TrainCommand, seeds: Seeds, settings: dict[str, Any]) ->
     if options.resume is not None and (options.seeds is not None or options.vary is not None):
         raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
     start = options.init_from, options.init_optimizer
-    population = seeds.population(options.task, options.device, *start, _engine(options))
+    encoder = typed_encoder(options.encoder)
+    population = seeds.population(options.task, options.device, *start, _engine(options), encoder)
     require_saved_weights(options.config, options.init_from, population.trainers[0])
     if options.exact:
         _require_snapshots(population.trainers[0])
@@ -75,7 +79,7 @@ def _run_seeds(command: TrainCommand, seeds: Seeds, settings: dict[str, Any]) ->
     results = population.run(options.total_steps, folders, **settings)
     in_place = options.resume is not None or options.run_dir is not None
     with ignored_signals():
-        resume = resume_command(seeds.algo, options.env, *folders)
+        resume = resume_command(seeds.algo, options, *folders)
         seeds.print_summary(console, results, None if in_place else resume)
     return _exit_status(results)
 
@@ -105,6 +109,8 @@ def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: 
     engine = _engine(options)
     if not options.actors:
         return engine
+    if options.encoder is not None:
+        raise ConfigError("--actors takes Minerva's own encoders alone: leave out --actors, or --encoder.")
     if ranks.count > 1:
         raise ConfigError("--actors serves a single learner: start it without torchrun.")
     from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import ENV_ID_RE, find_highest_version, get_env
 from gymnasium.wrappers import TimeLimit
 
 from minerva.config import nearest
+from minerva.envs.games import register_games
 from minerva.errors import EnvError, pip_install
 
 
@@ -84,6 +85,7 @@ def full_id(env: str) -> str:
     """Return an id that lacks its version with the newest, as gymnasium would take it; any other id as it is."""
     if env.startswith(DM_CONTROL) or ":" in env or not ENV_ID_RE.fullmatch(env):
         return env
+    register_games(env)
     namespace, name, version = parse_env_id(env)
     newest = find_highest_version(namespace, name) if version is None and env not in gym.registry else None
     return env if newest is None else get_env_id(namespace, name, newest)
@@ -146,6 +148,7 @@ def _call_own(make: Callable[..., Any], options: Mapping[str, Any]) -> gym.Env[A
 
 def _gymnasium_id(env_id: str) -> str:
     """Return gymnasium's id for the id that the user wrote."""
+    register_games(env_id)
     if not env_id.startswith(DM_CONTROL):
         if env_id.count(":") > 1 or not ENV_ID_RE.fullmatch(env_id.rpartition(":")[2]):
             close = nearest(env_id, known_ids())

@@ -20,7 +20,7 @@ import numpy as np
 
 from minerva.compute.seeding import global_generators, set_global_generators
 from minerva.envs.snapshot import Snapshots
-from minerva.envs.spaces import ShowMask, specs
+from minerva.envs.spaces import Rows, specs
 
 STEPS = 20
 """Steps before the snapshot; as many follow it, then a reset, and as many again."""
@@ -93,7 +93,7 @@ def _steps(env: gym.Env[Any, Any]) -> list[bytes]:
     _, spec = specs(env)
     draw, seen = np.random.default_rng(0), []
     for _ in range(STEPS):
-        possible = env.mask[None] if isinstance(env, ShowMask) else np.zeros((1, 0))
+        possible = env.mask[None] if isinstance(env, Rows) else np.zeros((1, 0))
         action = spec.native(spec.to_environment(spec.random(possible, draw)[0]))
         obs, reward, terminated, truncated, _ = env.step(action)
         seen.append(np.asarray(obs).tobytes() + repr((reward, terminated, truncated)).encode())

@@ -1,76 +1,78 @@
-"""Check an environment's spaces and flatten its observations: a flat vector in, bounded numbers or choices out."""
+"""Check an environment's spaces and make rows of its observations: one row in, bounded numbers or choices out."""
 
 import contextlib
 import dataclasses
+import math
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import FlattenObservation
 
 from minerva.errors import EnvError
-from minerva.spec import LARGEST, ActionSpec, Layout, ObservationSpec
+from minerva.layout import CHOICES, IMAGE, TUPLE, Layout, leaves, rows
+from minerva.spec import LARGEST, ActionSpec, ObservationSpec
 
 
 def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
-    """Return the environment with one-dimensional observations; raise EnvError if its spaces are not supported.
+    """Return the environment with observations as rows; raise EnvError if its spaces are not supported.
 
-    A Dict observation becomes its entries concatenated in the order of the space's keys, whatever the order in the
+    A Dict observation becomes its entries one after another in the order of the space's keys, whatever the order in the
     observation. gymnasium sorts the keys of a space made from a plain dict by name, so dm_control's are sorted by name.
     """
     _check_actions(env.action_space, name)
-    _check_observations(env.observation_space, name)
-    if not (isinstance(env.observation_space, spaces.Box) and len(env.observation_space.shape) == 1):
-        env = FlattenObservation(env)
-    return ShowMask(env) if _gives_masks(env) else env
+    layout = observation_layout(env.observation_space, name)
+    masked = _gives_masks(env)
+    return Rows(env, layout, masked) if masked or layout is not None else env
 
 
 def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
-    """Return the specs of a prepared environment's observations, as float32, and actions."""
-    flattened = env.env if isinstance(env, ShowMask) else env
-    layout = _layout(flattened.env.observation_space) if isinstance(flattened, FlattenObservation) else None
-    observation = ObservationSpec((spaces.flatdim(env.observation_space),), layout=layout)
-    return observation, dataclasses.replace(action_spec(env.action_space), masked=isinstance(env, ShowMask))
+    """Return the specs of a prepared environment's observations, as rows, and actions."""
+    action = action_spec(env.action_space)
+    if not isinstance(env, Rows):
+        return ObservationSpec((spaces.flatdim(env.observation_space),)), action
+    action = dataclasses.replace(action, masked=env.masked)
+    if env.layout is None:
+        return ObservationSpec((spaces.flatdim(env.env.observation_space) + action.mask_size,)), action
+    return ObservationSpec.of_layout(env.layout, action.mask_size), action
 
 
-def _layout(space: spaces.Space[Any]) -> Layout:
-    """Return how a policy flattens an observation; None for spaces that only gymnasium flattens."""
-    if isinstance(space, spaces.Dict):
-        parts = {name: _layout(part) for name, part in space.spaces.items()}
-        return None if None in parts.values() else parts
-    return list(space.shape) if isinstance(space, spaces.Box) else None
+class Rows(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives each observation as one row: all numbers, then all images; `layout` None stands for a vector.
 
-
-class ShowMask(gym.Wrapper[Any, Any, Any, Any]):
-    """Appends `info["action_mask"]` to the observation: 1 for each possible choice, 0 for the others.
-
-    So a mask is stored, sent and saved wherever its observation is. Where the environment gives none, all are possible.
+    If the environment gives masks, `info["action_mask"]` follows the numbers: 1 for each possible choice, 0 for the
+    others; where it gives none, all are possible. So a mask is stored, sent and saved wherever its observation is.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], layout: Layout, masked: bool) -> None:
         super().__init__(env)
+        self.layout, self.masked = layout, masked
         self.choices = sum(action_spec(env.action_space).counts)
         self.mask = np.ones(self.choices, np.bool_)
-        size = spaces.flatdim(env.observation_space) + self.choices
-        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        spec, _ = specs(self)
+        low, high = (0, 255) if spec.images else (-np.inf, np.inf)
+        self.observation_space = spaces.Box(low, high, spec.shape, np.dtype(spec.dtype).type)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Return the first observation with its mask."""
         obs, info = super().reset(**options)
-        return self._shown(obs, info), info
+        return self._row(obs, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Return the step with the next observation's mask."""
         obs, reward, terminated, truncated, info = super().step(action)
-        return self._shown(obs, info), reward, terminated, truncated, info
+        return self._row(obs, info), reward, terminated, truncated, info
 
-    def _shown(self, obs: Any, info: dict[str, Any]) -> Any:
+    def _row(self, obs: Any, info: dict[str, Any]) -> Any:
+        if not self.masked:
+            return rows(self.layout, obs)
         given = info.get("action_mask")
         mask = np.ones(self.choices) if given is None else _flat_mask(given, self.action_space)
         if len(mask) != self.choices:
             raise ValueError(f"its action_mask has {len(mask)} entries, and its actions have {self.choices} choices")
         self.mask = mask != 0
+        if self.layout is not None:
+            return rows(self.layout, obs, self.mask)
         return np.concatenate((obs, self.mask), dtype=np.float32, casting="unsafe")
 
 
@@ -144,23 +146,50 @@ def _check_box(space: spaces.Box, name: str) -> None:
         raise EnvError(f"{name} has an action whose lower bound is not below its upper bound: {space}.")
 
 
-def _check_observations(space: spaces.Space[Any], name: str) -> None:
-    for part in _parts(space):
-        if isinstance(part, spaces.Box) and part.dtype == np.uint8 and len(part.shape) >= 2:
-            raise EnvError(
-                f"{name} observes images of shape {part.shape}: Minerva learns from state vectors. "
-                "Use the task's state observations."
-            )
-    if not getattr(space, "is_np_flattenable", False):
-        raise EnvError(f"{name} has observations ({type(space).__name__}) that cannot be flattened into a vector.")
-    if spaces.flatdim(space) == 0:
-        raise EnvError(f"{name} has an empty observation: there is nothing to learn from.")
+def observation_layout(space: spaces.Space[Any], name: str) -> Layout:
+    """Return how an environment gives observations, None for vectors; raise EnvError if they are not supported."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] > 0:
+        return None
+    layout = _layout(space, name)
+    if not leaves(layout):
+        raise _nothing(name)
+    return layout
 
 
-def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
-    """Return the leaves of nested Dict and Tuple spaces."""
-    if isinstance(space, spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in _parts(part)]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in _parts(part)]
-    return [space]
+def _nothing(name: str) -> EnvError:
+    return EnvError(f"{name} has an empty observation, or one with an empty entry: there is nothing to learn from it.")
+
+
+def _layout(space: spaces.Space[Any], name: str) -> Any:
+    match space:
+        case spaces.Dict():
+            return {key: _layout(part, name) for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return [TUPLE, *(_layout(part, name) for part in space.spaces)]
+        case spaces.Discrete():
+            return [CHOICES, [], [int(space.start)], [int(space.n)]]
+        case spaces.MultiDiscrete():
+            return [CHOICES, list(space.shape), space.start.ravel().tolist(), space.nvec.ravel().tolist()]
+        case spaces.MultiBinary():
+            return list(space.shape)
+        case spaces.Box():
+            return _box_layout(space, name)
+    raise EnvError(
+        f"{name} has observations of the space {space}: Minerva takes Box, Discrete, MultiDiscrete, MultiBinary, and a "
+        "Dict or Tuple of them. Give it one of these with gymnasium.wrappers.TransformObservation."
+    )
+
+
+def _box_layout(space: spaces.Box, name: str) -> Any:
+    """Return the layout of an array: an image if it has two or three axes of bytes, or three of flags."""
+    shape, axes = list(space.shape), len(space.shape)
+    if not math.prod(shape):
+        raise _nothing(name)
+    if space.dtype == np.uint8 and axes > 3:
+        raise EnvError(
+            f"{name} observes images of shape {space.shape}: an image has height, width and channels. Stack frames of "
+            "one channel, with gymnasium.wrappers.GrayscaleObservation before FrameStackObservation."
+        )
+    if space.dtype == np.uint8 and axes >= 2:
+        return [IMAGE, 255, *shape]
+    return [IMAGE, 1, *shape] if space.dtype == np.bool_ and axes == 3 else shape

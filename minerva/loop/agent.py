@@ -20,6 +20,7 @@ from minerva.distributions import Distribution
 from minerva.errors import ConfigError, TrainingError
 from minerva.metrics import Metric
 from minerva.networks.bounds import Bound
+from minerva.networks.observations import EncoderFactory, Observed
 from minerva.networks.policies import FunctionalPolicy
 from minerva.spec import ActionSpec, ObservationSpec
 
@@ -28,6 +29,8 @@ Rows = dict[str, Tensor]
 """Tensors by name."""
 PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
 """Internal names of the fields of a caller's batch, by their public names."""
+OBSERVATIONS = ("obs", "next_obs")
+"""Fields of a batch that hold observations."""
 
 
 class Agent(ABC):
@@ -56,6 +59,8 @@ class Agent(ABC):
     """Those of `VMAPPED_METHODS` that are compiled separately."""
     ACTIONS: ClassVar[tuple[str, ...]] = ("continuous",)
     """Kinds of actions that the agent has a policy for."""
+    ENCODES: ClassVar[bool] = False
+    """Whether its networks begin with an encoder, which images and users' own networks need."""
     METRICS: ClassVar[Sequence[Metric]]
     """Declarations of the metrics that an update returns."""
     POLICY_MODULES: ClassVar[tuple[str, ...]]
@@ -67,6 +72,8 @@ class Agent(ABC):
 
     config: Any
     state: Tree
+    observation: ObservationSpec
+    """Spec of the observations."""
     policy_function: FunctionalPolicy
     """The acting network as a function of its parameters."""
 
@@ -81,12 +88,14 @@ class Agent(ABC):
         seed: int = 0,
         ranks: Ranks = SINGLE,
         config: Config | None = None,
+        encoder: EncoderFactory | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make an agent from a `config`, or from `hyperparameters`, which are fields of the config.
 
-        Bounds default to -1 and 1. `layer_sizes` are the widths of the networks' hidden layers. The agent's state is
-        replicated on all data-parallel `ranks`.
+        Bounds default to -1 and 1. `layer_sizes` are the widths of the networks' hidden layers, which follow what
+        `encoder` makes of the spec of the observations, if it is given. The agent's state is replicated on all
+        data-parallel `ranks`.
         """
         self.config = self._config_by_hand(layer_sizes, hyperparameters) if config is None else config
         if config is not None and (layer_sizes or hyperparameters):
@@ -94,8 +103,9 @@ class Agent(ABC):
         self.device, self.ranks = torch.device(device), ranks
         self.generator = generator(seed, "agent", self.device)
         self.optimizer = Optimizer.of(self.config)
+        self.observation, self.encoder = self._encodable(ObservationSpec.of(obs_dim), encoder), encoder
         with seeded(seed, "networks"):
-            self._make(ObservationSpec.of(obs_dim).size, self._usable(act_dim), action_low, action_high)
+            self._make(self.observation.size, self._usable(act_dim), action_low, action_high)
         self.state = self._initial_state()
 
     @classmethod
@@ -108,9 +118,10 @@ class Agent(ABC):
         seed: int = 0,
         device: str | torch.device = "cpu",
         ranks: Ranks = SINGLE,
+        encoder: EncoderFactory | None = None,
     ) -> Self:
         """Make an agent of any algorithm with actions in [-1, 1], as trainers and `load_policy` do."""
-        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config)
+        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config, encoder=encoder)
 
     @classmethod
     def _config_by_hand(cls, layer_sizes: Sequence[Sequence[int]], hyperparameters: Mapping[str, Any]) -> Config:
@@ -135,6 +146,14 @@ class Agent(ABC):
                 f"PPO or V-MPO, which take all{', or with MPO' if action.kind == 'discrete' else ''}."
             )
         return action
+
+    @classmethod
+    def _encodable(cls, observation: ObservationSpec, encoder: EncoderFactory | None) -> ObservationSpec:
+        """Return the spec of the observations; raise ConfigError if the agent has no encoder for them."""
+        if not cls.ENCODES and (observation.images or encoder is not None):
+            what = "an encoder is given" if encoder else f"an image of shape {observation.images[0][1:]} is observed"
+            raise ConfigError(f"{what}, and {cls.__name__} learns from vectors alone: train with PPO or V-MPO.")
+        return observation
 
     @abstractmethod
     def _initial_state(self) -> Tree:
@@ -195,7 +214,7 @@ class Agent(ABC):
 
         The environment is given `actions_executed`.  [..., O] -> `obs` and actions by name
         """
-        seen = self._tensor(obs)
+        seen = self._rows(obs)
         return {"obs": seen, **self.acted(self.state, seen, self.draw_actions(seen.shape[:-1]))}
 
     # --- learning -------------------------------------------------------------------------------------------
@@ -206,7 +225,8 @@ class Agent(ABC):
         missing = sorted(name for name in needed if name not in named)
         if missing:
             raise ConfigError(f"The batch lacks {', '.join(missing)}: it holds {', '.join(sorted(batch))}.")
-        return {name: self._tensor(named[name]) for name in (*needed, *optional) if name in named}
+        taken = [name for name in (*needed, *optional) if name in named]
+        return {name: (self._rows if name in OBSERVATIONS else self._tensor)(named[name]) for name in taken}
 
     def rollout(self, batch: Mapping[str, Array | Tensor]) -> Rows:
         """Return a caller's rollout [T, E, ...] in the form that an on-policy agent learns from."""
@@ -216,7 +236,8 @@ class Agent(ABC):
         shape = rows["obs"].shape[:2]
         for name, values in rows.items():
             wanted = 3 if name in ("obs", "next_obs", "actions_raw") else 2
-            if values.ndim != wanted or values.shape[:2] != shape:
+            sized = name not in OBSERVATIONS or values.shape[2:] == self.observation.shape
+            if values.ndim != wanted or values.shape[:2] != shape or not sized:
                 raise ConfigError(
                     f"{name} has shape {tuple(values.shape)}, and obs {tuple(rows['obs'].shape)}: give a rollout of "
                     f"[steps, environments{', size' * (wanted == 3)}]."
@@ -304,6 +325,18 @@ class Agent(ABC):
 
     def _tensor(self, values: Array | Tensor) -> Tensor:
         return torch.as_tensor(values, dtype=self.flat.vector.dtype, device=self.device)
+
+    def _rows(self, obs: Any) -> Any:
+        """Return observations, as the environment gives them or as rows, as rows on the agent's device."""
+        if isinstance(obs, Observed):
+            return obs
+        if isinstance(obs, Tensor):
+            return obs.to(self.device) if obs.dtype == torch.uint8 and self.observation.images else self._tensor(obs)
+        try:
+            rows = self.observation.flatten(obs)
+        except ValueError as error:
+            raise ConfigError(f"The observations do not fit those of the agent's spec: {error}.") from None
+        return torch.as_tensor(rows, device=self.device) if self.observation.images else self._tensor(rows)
 
 
 def _all_finite(state: Tree) -> bool:

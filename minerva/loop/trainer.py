@@ -26,10 +26,12 @@ from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.metrics import Health, Metric, Rule
+from minerva.networks.observations import EncoderFactory
 from minerva.runs.checkpoint import digest, load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.origin import AGENT, POLICY, TRAINER, USED, Origin
+from minerva.runs.own_encoder import ENCODER, encoder_name
 from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
 from minerva.runs.settings import Result, RunSettings
@@ -64,14 +66,15 @@ class Trainer(ABC):
         ranks: Ranks = SINGLE,
         config: Any = None,
         eval_env: EnvLike | None = None,
+        encoder: EncoderFactory | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make a trainer from a `config`, or from `hyperparameters`, which are fields of the config.
 
         `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: the name of an engine, an
         engine, or a collector. A vector environment is stepped as it is. Evaluations step copies of the environment, or
-        `eval_env`. `ranks` are data-parallel: the config holds the values of all ranks together, of which each takes
-        its share.
+        `eval_env`. `encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
+        data-parallel: the config holds the values of all ranks together, of which each takes its share.
         """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
@@ -89,7 +92,9 @@ class Trainer(ABC):
         self.collector = self._collector(engine)
         self.envs = self.collector.envs
         specs = self.envs.observation, self.envs.action
-        self.agent = self.AGENT.from_config(*specs, self.share, seed=seed, device=self.device, ranks=ranks)
+        how: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks, "encoder": encoder}
+        self.saved_encoder = {} if encoder is None else {ENCODER: encoder_name(encoder)}
+        self.agent = self.AGENT.from_config(*specs, self.share, **how)
         self._drawn, self._parent = digest(self.agent.policy_state()), None
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
@@ -317,6 +322,7 @@ class Trainer(ABC):
             "seed": self.seed,
             "device": str(self.device),
             "engine": self.envs.name,
+            **self.saved_encoder,
             "derived": self.config.derived(len(self.envs.action.low)),
             "hyperparameters": self.config.to_dict(),
         }
@@ -342,8 +348,10 @@ class Trainer(ABC):
 
 
 def _without_layout(described: Any) -> Any:
-    """Return a described spec without how an environment gives observations: agents see them flattened."""
-    return {name: v for name, v in described.items() if name != "layout"} if isinstance(described, dict) else described
+    """Return a described spec without how an environment gives numbers: agents see them flattened, but not images."""
+    if not isinstance(described, dict) or described.get("dtype") == "uint8":
+        return described
+    return {name: value for name, value in described.items() if name != "layout"}
 
 
 def assign_episodes(episodes: Sequence[Episode], trainers: Sequence[Trainer]) -> None:

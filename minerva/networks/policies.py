@@ -15,43 +15,44 @@ from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_log_prob, sampled_actions
 from minerva.networks.bounds import LOG_STD_MAX, LOG_STD_MIN, Bound, action_bounds
 from minerva.networks.encoders import MakeLayers, layer_norm_layers, orthogonal_linear, tanh_layers, tanh_mlp
-from minerva.networks.masks import masked, without_mask
+from minerva.networks.masks import masked
+from minerva.networks.observations import ObservationEncoder
 
 
 class ActorCritic(nn.Module):
-    """PPO's networks: an observation normaliser, a policy and a value function without shared layers.
+    """PPO's networks: an observation normaliser, a policy and a value function that share no layers but the encoder's.
 
-    The policy is a Gaussian of `act_dim` dimensions, and a categorical distribution for each of several choices, the
-    n-th one of `counts[n]`; one of the two may be missing. With `mask_size`, a mask of the possible choices follows the
-    `obs_dim` numbers of an observation.
+    Observations are vectors of `obs` numbers, or what the given encoder takes. The policy is a Gaussian of `act_dim`
+    dimensions, and a categorical distribution for each of several choices, the n-th one of `counts[n]`; one of the two
+    may be missing.
     """
 
     def __init__(
         self,
-        obs_dim: int,
+        obs: int | ObservationEncoder,
         act_dim: int,
         policy_layer_sizes: LayerSizes,
         value_layer_sizes: LayerSizes,
         initial_log_std: float = 0.0,
         counts: Sequence[int] = (),
-        mask_size: int = 0,
     ) -> None:
         super().__init__()
-        self.mask_size = mask_size
+        self.obs_encoder = ObservationEncoder.of(obs)
         for name, sizes in (
             ("policy_layer_sizes", policy_layer_sizes),
             ("value_layer_sizes", value_layer_sizes),
         ):
             if not sizes:
                 raise ConfigError(f"{name} is empty: it must list at least one layer width, for example (64, 64).")
-        self.obs_normalizer = RunningNorm(obs_dim)
+        self.obs_normalizer = normalizer_of(self.obs_encoder)
         self.act_dim, self.counts = act_dim, tuple(counts)
+        features = self.obs_encoder.size
         if act_dim:
-            self.actor_mean = tanh_mlp(obs_dim, policy_layer_sizes, act_dim, out_gain=0.01)
+            self.actor_mean = tanh_mlp(features, policy_layer_sizes, act_dim, out_gain=0.01)
             self.actor_logstd = nn.Parameter(torch.full((act_dim,), float(initial_log_std)))
         if counts:
-            self.actor_logits = tanh_mlp(obs_dim, policy_layer_sizes, sum(counts), out_gain=0.01)
-        self.critic = tanh_mlp(obs_dim, value_layer_sizes, 1, out_gain=1.0)
+            self.actor_logits = tanh_mlp(features, policy_layer_sizes, sum(counts), out_gain=0.01)
+        self.critic = tanh_mlp(features, value_layer_sizes, 1, out_gain=1.0)
 
     @property
     def distribution(self) -> Distribution:
@@ -64,25 +65,28 @@ class ActorCritic(nn.Module):
 
         The first two are missing without a Gaussian, the last without choices.
         """
-        obs, mask = without_mask(x, self.mask_size)
-        return self._heads(self.obs_normalizer(obs), mask)
+        return self._heads(*self._encoded(x))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return the distribution's parameters as `forward_policy` does, and the value.  [..., O] -> ..., [...]"""
-        obs, mask = without_mask(x, self.mask_size)
-        normalized = self.obs_normalizer(obs)
-        return *self._heads(normalized, mask), self.critic(normalized).squeeze(-1)
+        features, mask = self._encoded(x)
+        return *self._heads(features, mask), self.critic(features).squeeze(-1)
 
-    def _heads(self, normalized: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    def _encoded(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the features of observations, and their masks."""
+        numbers, images, mask = self.obs_encoder.split(x)
+        return self.obs_encoder(self.obs_normalizer(numbers), images), mask
+
+    def _heads(self, features: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         outputs: tuple[Tensor, ...] = ()
         if self.act_dim:
-            mean = self.actor_mean(normalized)
+            mean = self.actor_mean(features)
             outputs = (mean, self.actor_logstd.expand_as(mean))
-        return (*outputs, masked(self.actor_logits(normalized), mask)) if self.counts else outputs
+        return (*outputs, masked(self.actor_logits(features), mask)) if self.counts else outputs
 
     def get_value(self, x: Tensor) -> Tensor:
         """Return the value of each observation.  [..., O] -> [...]"""
-        value: Tensor = self.critic(self.obs_normalizer(without_mask(x, self.mask_size)[0])).squeeze(-1)
+        value: Tensor = self.critic(self._encoded(x)[0]).squeeze(-1)
         return value
 
     def get_deterministic_action(self, x: Tensor) -> Tensor:
@@ -193,8 +197,8 @@ class SquashedGaussianPolicy(nn.Module):
     squashed or clipped. With `shared_encoder`, policy and value share one encoder of `policy_layer_sizes`.
     `initial_log_std` is the log standard deviation before training, in every state; None leaves it to the layers'
     initialisation. With `counts` the policy also has a categorical distribution for each of several choices, the n-th
-    one of `counts[n]`, which are executed as they are; then `act_dim` may be 0. With `mask_size`, a mask of the
-    possible choices follows the `obs_dim` numbers of an observation.
+    one of `counts[n]`, which are executed as they are; then `act_dim` may be 0. Observations are vectors of `obs`
+    numbers, or what the given encoder takes, whose features policy and value share.
     """
 
     action_low: Tensor
@@ -203,7 +207,7 @@ class SquashedGaussianPolicy(nn.Module):
 
     def __init__(
         self,
-        obs_dim: int,
+        obs: int | ObservationEncoder,
         act_dim: int,
         policy_layer_sizes: LayerSizes = (256, 256),
         value_layer_sizes: LayerSizes = (256, 256),
@@ -216,20 +220,19 @@ class SquashedGaussianPolicy(nn.Module):
         normalize_observations: bool = False,
         initial_log_std: float | None = None,
         counts: Sequence[int] = (),
-        mask_size: int = 0,
     ) -> None:
         super().__init__()
-        self.mask_size = mask_size
+        self.obs_encoder = ObservationEncoder.of(obs)
         self.shared_encoder = shared_encoder
         self.squash = squash
         self.act_dim, self.counts = act_dim, tuple(counts)
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low, persistent=False)
         self.register_buffer("action_high", high, persistent=False)
-        self.obs_normalizer: nn.Module = RunningNorm(obs_dim) if normalize_observations else nn.Identity()
-        encoder = tanh_layers if ppo_like_backbone else layer_norm_layers
-        self.policy_encoder = encoder(obs_dim, tuple(policy_layer_sizes))
-        self.value_encoder = None if shared_encoder else encoder(obs_dim, tuple(value_layer_sizes))
+        self.obs_normalizer = normalizer_of(self.obs_encoder) if normalize_observations else nn.Identity()
+        encoder, encoded = tanh_layers if ppo_like_backbone else layer_norm_layers, self.obs_encoder.size
+        self.policy_encoder = encoder(encoded, tuple(policy_layer_sizes))
+        self.value_encoder = None if shared_encoder else encoder(encoded, tuple(value_layer_sizes))
         features = policy_layer_sizes[-1]
         value_features = features if shared_encoder else value_layer_sizes[-1]
         self._make_policy_head(features, act_dim, ppo_like_backbone, initial_log_std)
@@ -266,21 +269,25 @@ class SquashedGaussianPolicy(nn.Module):
 
         The first two are missing without a Gaussian, the last without choices.
         """
-        seen, mask = without_mask(obs, self.mask_size)
-        return self._heads(self.policy_encoder(self.obs_normalizer(seen)), mask)
+        encoded, mask = self._encoded(obs)
+        return self._heads(self.policy_encoder(encoded), mask)
 
     def forward_all(self, obs: Tensor) -> tuple[Tensor, ...]:
         """Return the distribution's parameters as `forward` does, and the value.  [..., O] -> ..., [..., 1]"""
-        seen, mask = without_mask(obs, self.mask_size)
-        normalized = self.obs_normalizer(seen)
-        features = self.policy_encoder(normalized)
-        value_features = features if self.value_encoder is None else self.value_encoder(normalized)
+        encoded, mask = self._encoded(obs)
+        features = self.policy_encoder(encoded)
+        value_features = features if self.value_encoder is None else self.value_encoder(encoded)
         return *self._heads(features, mask), self.value_head(value_features)
 
     def get_value(self, obs: Tensor) -> Tensor:
         """Return the value of each observation.  [..., O] -> [..., 1]"""
         encoder = self.policy_encoder if self.value_encoder is None else self.value_encoder
-        return cast(Tensor, self.value_head(encoder(self.obs_normalizer(without_mask(obs, self.mask_size)[0]))))
+        return cast(Tensor, self.value_head(encoder(self._encoded(obs)[0])))
+
+    def _encoded(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the features of observations, and their masks."""
+        numbers, images, mask = self.obs_encoder.split(obs)
+        return self.obs_encoder(self.obs_normalizer(numbers), images), mask
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         """Return the log-density of executed actions.  [..., D] -> [..., 1]
@@ -325,6 +332,11 @@ class SquashedGaussianPolicy(nn.Module):
                 log_std = self.policy_logstd.reshape(-1).expand_as(mean)
             outputs = (mean, torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX))
         return (*outputs, masked(self.policy_logits(features), mask)) if self.counts else outputs
+
+
+def normalizer_of(encoder: ObservationEncoder) -> nn.Module:
+    """Return the normaliser of the numbers that an encoder receives; of images alone, there are none."""
+    return RunningNorm(encoder.numbers) if encoder.numbers else nn.Identity()
 
 
 def _finite_or_zero(outputs: Tensor) -> Tensor:

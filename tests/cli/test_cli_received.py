@@ -18,6 +18,7 @@ from tiny_runs import BATCH, FinishedRun, train_command
 
 from minerva.cli.main import main
 from minerva.cli.summary import print_summary
+from minerva.cli.train import RunOptions
 from minerva.errors import RunError, printable
 from minerva.lab.benchmark.files import progress
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -90,7 +91,7 @@ def test_the_printed_commands_name_the_folder_whatever_its_name_is(tmp_path: Pat
     folder.mkdir()
     (folder / "learning_curve.png").touch()
     lines = io.StringIO()
-    print_summary(Console(file=lines, width=500), "ppo", "Pendulum-v1", Result(folder, True, 1, 0, 0, 0, 0))
+    print_summary(Console(file=lines, width=500), "ppo", RunOptions(), Result(folder, True, 1, 0, 0, 0, 0))
     commands = [
         shlex.split(line) for line in lines.getvalue().splitlines() if line.startswith("  ") and "touch" in line
     ]

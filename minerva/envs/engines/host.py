@@ -88,7 +88,7 @@ class HostEngine(Engine):
         self._stepping = False
         next_obs, rewards, terminated, truncated = self.recv_arrays()
         self._lengths += 1
-        self._finite("observation", next_obs)
+        self._finite("observation", self.observation.numbers_of(next_obs))
         self._finite("reward", rewards)
         self._returns += rewards
         next_obs_tensor = torch.from_numpy(next_obs)
@@ -148,7 +148,8 @@ class HostEngine(Engine):
         """Reset the environments of `mask` and set their first observations."""
         obs = self._obs.copy()  # a copy, because the caller holds the old array
         obs[mask] = self.reset_arrays(mask, seeds)
-        self._set_obs(self._finite("observation", obs))
+        self._finite("observation", self.observation.numbers_of(obs))
+        self._set_obs(obs)
 
     def _restart(self, ended: Array) -> None:
         """Record the episodes that ended and reset their environments."""
@@ -159,8 +160,8 @@ class HostEngine(Engine):
         self._lengths[ended] = 0
         self._begin(ended)
 
-    def _finite(self, what: str, values: Array) -> Array:
-        """Return the values; raise EnvStepError if one is not finite in float32."""
+    def _finite(self, what: str, values: Array) -> None:
+        """Raise EnvStepError if a value is not finite in float32."""
         within = np.abs(values) <= LARGEST  # false for NaN; rewards are float64 here, and float32 where they are stored
         if not within.all():
             i = int(np.flatnonzero(~within.reshape(self.num_envs, -1).all(1))[0])
@@ -169,7 +170,6 @@ class HostEngine(Engine):
                 f"episode: {values[i]} (float32 ends at {LARGEST:.2g}). Training cannot continue from it; fix the "
                 f"environment or clip its {what}s."
             )
-        return values
 
 
 class JoinedEngine(HostEngine):

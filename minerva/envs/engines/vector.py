@@ -29,8 +29,6 @@ class VectorEngine(HostEngine):
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env, name = env, env_name(env)
         super().__init__(name, env.num_envs, *specs(prepared(_Single(env), name)))
-        if self.observation.layout is None and len(env.single_observation_space.shape or ()) != 1:
-            raise EnvError(f"{name} has observations that only single environments can flatten: flatten them first.")
         self._same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
         self._infos: dict[int, dict[str, float]] = {}
         self._first_obs: Array = self._obs  # of the episodes that began in the same step
@@ -88,7 +86,7 @@ class VectorEngine(HostEngine):
         """Leave the environments open: they are the user's."""
 
     def _flat(self, obs: Any) -> Array:
-        """Return observations as new vectors.  -> [E, O], or [O] for a single one"""
+        """Return observations as new rows.  -> [E, O], or [O] for a single one"""
         return np.array(self.observation.flatten(obs), self.observation.dtype)
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,9 +19,11 @@ from minerva.compute.python import PYTHON, search_path
 from minerva.errors import ConfigError, EnvError, RunError
 from minerva.lab.export.card import Score, model_card
 from minerva.lab.export.graph import Exported, exported
+from minerva.networks.observations import EncoderFactory
 from minerva.policy import Policy, load_policy
 from minerva.runs.folder import find_checkpoint, refuse_foreign
 from minerva.runs.metrics import read_rows
+from minerva.runs.own_encoder import encoder_name
 
 logger = logging.getLogger("minerva")
 
@@ -51,12 +54,13 @@ def export(
     video: bool = True,
     env: str | None = None,
     trust_env: bool = False,
+    encoder: EncoderFactory | None = None,
 ) -> Export:
     """Export the policy of a run (or of a checkpoint) into `out`, or into the folder `export` of the run.
 
     The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment
-    cannot be made again; `env` and `trust_env` are those of `minerva.evaluate`. `video` records an episode if the run
-    has no video.
+    cannot be made again; `env`, `trust_env` and `encoder` are those of `minerva.evaluate`. `video` records an episode
+    if the run has no video.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
@@ -69,11 +73,12 @@ def export(
         raise RunError(
             f"{checkpoint} has an unusual name: use letters, digits, dots and dashes, as it goes on the card."
         )
-    policy = load_policy(run, which)
+    policy = load_policy(run, which, encoder=encoder)
     graph = exported(policy)
-    score = _score(run, which, policy, episodes, env, trust_env)
+    how: dict[str, Any] = {"env": env, "trust_env": trust_env, "encoder": encoder}
+    score = _score(run, which, policy, episodes, how)
     with _moved_when_complete(target) as folder:
-        video_file = _add_video(run, which, folder, env, trust_env) if video else None
+        video_file = _add_video(run, which, folder, how) if video else None
         _write(folder, graph, policy, checkpoint)
         (folder / CARD).write_text(model_card(policy.about, checkpoint.name, score, graph.difference, video_file))
         files = sorted(path.name for path in folder.iterdir())
@@ -116,11 +121,11 @@ def _refuse_links(folder: Path, which: str) -> None:
             refuse_foreign(folder / inside)
 
 
-def _score(run: Path, which: str, policy: Policy, episodes: int, env: str | None, trust_env: bool) -> Score:
+def _score(run: Path, which: str, policy: Policy, episodes: int, how: dict[str, Any]) -> Score:
     try:
-        done = evaluate(run, episodes=episodes, which=which, env=env, trust_env=trust_env)
+        done = evaluate(run, episodes=episodes, which=which, **how)
     except EnvError as error:
-        if env is not None:
+        if how["env"] is not None:
             raise
         file = (run if run.is_dir() else run.parent.parent) / "eval" / "evaluations.jsonl"
         rows = read_rows(file) if file.is_file() else []
@@ -134,7 +139,7 @@ def _score(run: Path, which: str, policy: Policy, episodes: int, env: str | None
     return Score(done.returns, f"episodes, from the seeds {policy.about['seed'] + 10_000:,} and up")
 
 
-def _add_video(run: Path, which: str, folder: Path, env: str | None, trust_env: bool) -> str | None:
+def _add_video(run: Path, which: str, folder: Path, how: dict[str, Any]) -> str | None:
     """Copy the run's video of this policy into the folder, or record one; return its name, or None with a warning."""
     videos = _run_folder(run) / "videos" if run.is_dir() else None
     for form in VIDEO_FORMATS:
@@ -144,7 +149,8 @@ def _add_video(run: Path, which: str, folder: Path, env: str | None, trust_env: 
     # in a subprocess: MuJoCo chooses its renderer when it is imported, and the evaluation has imported it already
     command = [*PYTHON, "-m", "minerva", "video", str(run), f"--{which}", "--seconds", str(VIDEO_SECONDS)]
     out = folder / "replay.mp4"
-    trust = [*(["--trust-env"] if trust_env else []), *(["--env", env] if env is not None else [])]
+    trust = [*(["--trust-env"] if how["trust_env"] else []), *(["--env", how["env"]] if how["env"] else [])]
+    trust += [] if how["encoder"] is None else ["--encoder", encoder_name(how["encoder"])]
     done = subprocess.run([*command, *trust, "--out", str(out)], capture_output=True, text=True, env=search_path())
     if done.returncode == 0:
         return out.name

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from minerva.data.normalizers import RunningNorm
 from minerva.envs.ids import DM_CONTROL
 from minerva.errors import ConfigError, TrainingError, pip_install
+from minerva.layout import CHOICES, array_shape, is_image, leaves, names, structured, vector_sizes
+from minerva.networks.observations import Observed
 from minerva.policy import Policy
 from minerva.version import __version__
 
@@ -40,17 +42,19 @@ class PolicyGraph(nn.Module):
         for name, part in vars(policy.agent).items():  # the exporter finds parameters in submodules only
             if isinstance(part, nn.Module):
                 self.add_module(f"agent_{name}", part)
-        self.kind = policy.action.kind
+        self.kind, self.masked = policy.action.kind, policy.action.masked
+        self.layout = policy.observation.layout if policy.observation.images else None
         self.register_buffer("low", torch.from_numpy(policy.action.bounds[0]))
         self.register_buffer("high", torch.from_numpy(policy.action.bounds[1]))
         self.register_buffer("starts", torch.tensor(policy.action.starts, dtype=torch.int64))
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, *observations: Tensor) -> Tensor:
         """Return actions in the environment's units: float32 [B, D]; choices alone are int64, [B] for `Discrete`.
 
-        A dict or tuple of actions is one vector: all its numbers, then all its choices.
+        A dict or tuple of actions is one vector: all its numbers, then all its choices. Observations are vectors or,
+        with images, the arrays that the environment gives, a mask of actions last.
         """
-        actions = self.agent.policy_action(observations)
+        actions = self.agent.policy_action(observations[0] if self.layout is None else self._observed(*observations))
         numbers, choices = actions.tensor_split([len(self.low)], -1)
         chosen = choices + self.starts
         if not len(self.low):
@@ -58,6 +62,26 @@ class PolicyGraph(nn.Module):
         scaled = self.low + (numbers + 1.0) * 0.5 * (self.high - self.low)
         within = torch.clamp(scaled, self.low, self.high).float()
         return torch.cat((within, chosen.float()), -1) if len(self.starts) else within
+
+    def _observed(self, *arrays: Tensor) -> Observed:
+        """Return the arrays of an observation as a network takes them apart."""
+        given, mask = (arrays[:-1], arrays[-1]) if self.masked else (arrays, None)
+        numbers, images = [given[0].new_zeros((given[0].shape[0], 0), dtype=torch.float32)], []
+        for leaf, values in zip(leaves(self.layout), given, strict=True):
+            if is_image(leaf):
+                images.append(values)
+            elif leaf[:1] == [CHOICES]:
+                numbers += [part.float() for part in one_hot(leaf, values)]
+            else:
+                numbers.append(values.flatten(1))
+        return Observed(torch.cat(numbers, -1), tuple(images), mask)
+
+
+def one_hot(leaf: Any, values: Tensor) -> list[Tensor]:
+    """Return the one-hot vector of each choice.  [B, *shape] -> [B, count] each"""
+    _, _, starts, counts = leaf
+    chosen = values.reshape(values.shape[0], len(counts)) - torch.tensor(starts)
+    return [torch.nn.functional.one_hot(chosen[:, n], count) for n, count in enumerate(counts)]
 
 
 @dataclass(frozen=True)
@@ -86,20 +110,48 @@ def exported(policy: Policy) -> Exported:
     return Exported(content, max(numbers, choices))
 
 
-def compared_observations(policy: Policy, count: int = OBSERVATIONS, seed: int = 0) -> Array:
-    """Return random observations near the training distribution, by the normaliser's statistics, and far from it."""
-    shape = (count, *policy.observation.shape)
-    noise = np.random.default_rng(seed).normal(size=shape)
-    observations = np.resize(OBSERVATION_STDS, count)[:, None] * noise
+def compared_observations(policy: Policy, count: int = OBSERVATIONS, seed: int = 0) -> list[Array]:
+    """Return the graph's inputs for random observations near the training distribution, and far from it."""
+    draw, spec = np.random.default_rng(seed), policy.observation
+    numbers = np.resize(OBSERVATION_STDS, count)[:, None] * draw.normal(size=(count, spec.numbers))
     normalizer = next((part for part in PolicyGraph(policy).modules() if isinstance(part, RunningNorm)), None)
     if normalizer is not None:  # a mask of actions follows the numbers that are normalised
-        numbers, mask = np.split(observations, [len(normalizer.mean)], 1)
-        numbers = normalizer.mean.cpu().numpy() + numbers * np.sqrt(normalizer.var.cpu().numpy())
-        observations = np.concatenate((numbers, mask), 1)
-    return observations.astype(np.float32)
+        seen, mask = np.split(numbers, [len(normalizer.mean)], 1)
+        seen = normalizer.mean.cpu().numpy() + seen * np.sqrt(normalizer.var.cpu().numpy())
+        numbers = np.concatenate((seen, mask), 1)
+    numbers = numbers.astype(np.float32)
+    if not spec.images:
+        return [numbers]
+    vectors = iter(np.split(numbers, np.cumsum(vector_sizes(spec.layout)), 1))
+    found: list[Array] = []
+    for leaf in leaves(spec.layout):
+        shape = (count, *array_shape(leaf))
+        if is_image(leaf):
+            found.append(draw.integers(leaf[1] + 1, size=shape).astype(np.uint8))
+        elif leaf[:1] == [CHOICES]:
+            chosen = [part.reshape(count, -1).argmax(1) for part in np.split(next(vectors), np.cumsum(leaf[3])[:-1], 1)]
+            found.append((np.stack(chosen, 1) + leaf[2]).reshape(shape))
+        else:
+            found.append(next(vectors).reshape(shape))
+    return [*found, (next(vectors) > 0).astype(np.float32)] if policy.action.masked else found
 
 
-def differences(content: bytes, policy: Policy, observations: Array) -> tuple[float, float]:
+def input_names(policy: Policy) -> list[str]:
+    """Return the names of the graph's inputs."""
+    if not policy.observation.images:
+        return ["observations"]
+    return names(policy.observation.layout) + ["action_mask"] * policy.action.masked
+
+
+def _as_rows(policy: Policy, inputs: list[Array]) -> Array:
+    """Return the graph's inputs as the rows that the policy takes."""
+    if not policy.observation.images:
+        return inputs[0]
+    given, mask = (inputs[:-1], inputs[-1]) if policy.action.masked else (inputs, None)
+    return policy.observation.flatten(structured(policy.observation.layout, iter(given)), mask)
+
+
+def differences(content: bytes, policy: Policy, inputs: list[Array]) -> tuple[float, float]:
     """Compare the graph's actions, batched and single, with the policy's.
 
     Return the largest difference of their numbers, per range, and the share of observations with other choices.
@@ -107,15 +159,16 @@ def differences(content: bytes, policy: Policy, observations: Array) -> tuple[fl
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    wanted = policy.action.to_environment(policy.agent.policy_action(observations).cpu().numpy())
+    wanted = policy.action.to_environment(policy.agent.policy_action(_as_rows(policy, inputs)).cpu().numpy())
 
-    def acted(part: Array) -> Array:
-        actions: Array = session.run(["actions"], {"observations": part})[0]
-        return actions.reshape(len(part), policy.action.size)
+    def acted(rows: slice) -> Array:
+        parts = [part[rows] for part in inputs]
+        actions: Array = session.run(["actions"], dict(zip(input_names(policy), parts, strict=True)))[0]
+        return actions.reshape(len(parts[0]), policy.action.size)
 
-    few = len(observations) // 10
-    alone = np.concatenate([acted(row[None]) for row in observations[:few]])
-    off = np.abs(np.concatenate([acted(observations) - wanted, alone - wanted[:few]]))
+    few = len(wanted) // 10
+    alone = np.concatenate([acted(slice(n, n + 1)) for n in range(few)])
+    off = np.abs(np.concatenate([acted(slice(None)) - wanted, alone - wanted[:few]]))
     low, high = policy.action.bounds
     return float(np.max(off[:, : len(low)] / (high - low), initial=0.0)), float(np.mean(off[:, len(low) :].any(1)))
 
@@ -125,6 +178,7 @@ def description(policy: Policy) -> dict[str, str]:
     about = policy.about
     facts = {name: about[name] for name in ("algo", "env", "seed", "step", "return")}
     facts |= {"obs_dim": policy.observation.size, "act_dim": policy.action.size}
+    facts |= {"inputs": ", ".join(input_names(policy))}
     lowest, highest = policy.action.range
     bounds = {"action_low": lowest.tolist(), "action_high": highest.tolist()}
     made = {"gymnasium_id": gymnasium_id(about["env"]), "minerva": __version__}
@@ -143,7 +197,7 @@ def _as_onnx(policy: Policy) -> bytes:
     import onnx
 
     graph = PolicyGraph(policy).eval()
-    example = torch.zeros(2, *policy.observation.shape)  # two rows: a batch of one would become a constant
+    examples = tuple(map(torch.from_numpy, compared_observations(policy, 2)))  # a batch of one would be a constant
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about libraries that are not needed
     try:
@@ -151,12 +205,12 @@ def _as_onnx(policy: Policy) -> bytes:
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
                 graph,
-                (example,),
+                examples,
                 dynamo=True,
                 verbose=False,
-                input_names=["observations"],
+                input_names=input_names(policy),
                 output_names=["actions"],
-                dynamic_shapes={"observations": {0: torch.export.Dim("batch")}},
+                dynamic_shapes=(tuple({0: torch.export.Dim("batch")} for _ in examples),),
             )
     finally:
         logging.getLogger("torch.onnx").setLevel(level)

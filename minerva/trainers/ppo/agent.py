@@ -8,12 +8,12 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.normalizers import begun, blind, refreshed
+from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.bounds import Bound, action_bounds
-from minerva.networks.masks import without_mask
+from minerva.networks.observations import ObservationEncoder
 from minerva.networks.policies import ActorCritic, FunctionalPolicy
 from minerva.presets import preset_for
 from minerva.spec import ActionKind, ActionSpec
@@ -32,7 +32,7 @@ class PPOAgent(Agent):
     state
     ├── parameters   [P]  policy and value network
     ├── moments      step [], first [P], second [P]
-    └── normalizer   mean [O], var [O], count []
+    └── normalizer   mean [O], var [O], count []; empty for images alone
     ```
     `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E].
     """
@@ -40,6 +40,7 @@ class PPOAgent(Agent):
     CONFIG = PPOConfig
     BY_HAND = preset_for("ppo", "", "source").values
     ACTIONS = get_args(ActionKind)
+    ENCODES = True
     METRICS = METRICS
     VMAPPED_METHODS = ("acted", "scaled", "evaluated", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")
@@ -50,8 +51,8 @@ class PPOAgent(Agent):
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config, act_dim = self.config, len(action.low)
         options = (config.policy_layer_sizes, config.critic_layer_sizes, config.initial_log_std, action.counts)
-        obs_dim -= action.mask_size
-        self.network = ActorCritic(obs_dim, act_dim, *options, action.mask_size).to(self.device)
+        encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.encoder)
+        self.network = ActorCritic(encoder, act_dim, *options).to(self.device)
         bounds = (bound.to(self.device) for bound in action_bounds(action_low, action_high, act_dim))
         distribution = distribution_of(Gaussian(*bounds), action.counts)
         self.policy_function = FunctionalPolicy(self.network, distribution, policy="forward_policy")
@@ -70,7 +71,8 @@ class PPOAgent(Agent):
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
         """Return one raw action for each observation; numbers may lie outside the bounds.  [E, O] -> [E, D]"""
-        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
+        seen = self._rows(obs)
+        return self.acted(self.state, seen, self.draw_actions(seen.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
         """Return the executed form of raw actions: clipped to the bounds.  [..., D] -> [..., D]"""
@@ -81,7 +83,7 @@ class PPOAgent(Agent):
         """Return executed actions: sampled, or the policy's mean or likeliest choices.  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
-        return self.execute(self.network.get_deterministic_action(self._tensor(obs)))
+        return self.execute(self.network.get_deterministic_action(self._rows(obs)))
 
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Return executed actions: the interface that all agents share.  [..., O] -> [..., D]"""
@@ -119,8 +121,8 @@ class PPOAgent(Agent):
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
-        seen, _ = without_mask(rollout["obs"].flatten(0, 1), self.network.mask_size)
-        return {**state, "normalizer": begun(state["normalizer"], seen, self.ranks)}
+        seen = self.network.obs_encoder.split(rollout["obs"].flatten(0, 1))
+        return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
 
     def finish_update(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state with the rollout's observations added to its normaliser, and the remaining metrics.
@@ -130,8 +132,8 @@ class PPOAgent(Agent):
         all_gathered = self.ranks.all_gathered
         explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["policy_lr"]}
-        seen, _ = without_mask(rollout["obs"].flatten(0, 1), self.network.mask_size)
-        normalizer = refreshed(state["normalizer"], seen, self.ranks)
+        seen = self.network.obs_encoder.split(rollout["obs"].flatten(0, 1))
+        normalizer = refreshed(state["normalizer"], seen.numbers, self.ranks)
         return {**state, "normalizer": normalizer}, metrics
 
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
@@ -152,7 +154,8 @@ class PPOAgent(Agent):
         """Use these tensors, which hold equal values, as the agent's state from now on."""
         self.state = state
         self.flat.move(state["parameters"])
-        self.network.obs_normalizer.move(state["normalizer"])
+        if isinstance(self.network.obs_normalizer, RunningNorm):
+            self.network.obs_normalizer.move(state["normalizer"])
 
     def state_dict(self) -> Tree:
         """Return everything that an exact continuation of training needs."""

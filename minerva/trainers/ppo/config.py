@@ -13,6 +13,7 @@ from minerva.config import (
     POSITIVE,
     TENSOR,
     AlsoCalled,
+    ImageEncoderName,
     LayerSizes,
     OptimizerConfig,
     Within,
@@ -31,6 +32,9 @@ class PPOConfig(OptimizerConfig):
         LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes value_layer_sizes")
     ] = (64, 64)
     """Widths of the value network's hidden layers."""
+    image_encoder: ImageEncoderName = "auto"
+    """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
+    "auto": "nature", and "small" below 36 x 36."""
     initial_log_std: Annotated[float, AlsoCalled("log_std_init")] = -0.5
     """Log standard deviation of every action dimension before training."""
 

@@ -15,7 +15,7 @@ from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
 from minerva.networks.bounds import Bound
-from minerva.networks.masks import without_mask
+from minerva.networks.observations import ObservationEncoder
 from minerva.networks.policies import FunctionalPolicy, SquashedGaussianPolicy
 from minerva.presets import preset_for
 from minerva.spec import ActionKind, ActionSpec
@@ -56,6 +56,7 @@ class VMPOAgent(Agent):
 
     CONFIG = VMPOConfig
     ACTIONS = get_args(ActionKind)
+    ENCODES = True
     METRICS = METRICS
     LAYER_SIZES = ("policy_layer_sizes", "value_layer_sizes")
     POLICY_MODULES = ("policy",)
@@ -77,14 +78,14 @@ class VMPOAgent(Agent):
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config = self.config
-        sizes = (obs_dim - action.mask_size, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
+        encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.encoder)
+        sizes = (encoder, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
         self.policy = SquashedGaussianPolicy(
             *(*sizes, action_low, action_high, config.shared_encoder, config.ppo_like_backbone),
             squash=config.squash,
             normalize_observations=config.normalize_observations,
             initial_log_std=config.initial_log_std,
             counts=action.counts,
-            mask_size=action.mask_size,
         ).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy, everything="forward_all")
         self.evaluated = PolicyEvaluation(self.policy_function, config)
@@ -106,7 +107,7 @@ class VMPOAgent(Agent):
         [..., O] -> [..., D], [..., 1], [..., D], [..., D]. Discrete actions have logits [..., C] in place of mean and
         log_std.
         """
-        seen, distribution = self._tensor(obs), self.distribution
+        seen, distribution = self._rows(obs), self.distribution
         parameters = self.state["parameters"] if deterministic else self._acting_parameters(self.state)
         params = self.policy_function.params(parameters, seen, self.state["normalizer"])
         mode = distribution.mode(params)
@@ -116,12 +117,13 @@ class VMPOAgent(Agent):
     @torch.no_grad()
     def value(self, obs: Array | Tensor) -> Tensor:
         """Return the value of each observation.  [..., O] -> [..., 1]"""
-        return self.policy.get_value(self._tensor(obs))
+        return self.policy.get_value(self._rows(obs))
 
     @torch.no_grad()
     def sample(self, obs: Array | Tensor) -> Tensor:
         """Return one raw action for each observation, before squashing.  [E, O] -> [E, D]"""
-        return self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))["actions_raw"]
+        seen = self._rows(obs)
+        return self.acted(self.state, seen, self.draw_actions(seen.shape[:-1]))["actions_raw"]
 
     def execute(self, actions: Tensor) -> Tensor:
         """Return the executed form of raw actions: squashed or clipped into the bounds.  [..., D] -> [..., D]"""
@@ -132,7 +134,7 @@ class VMPOAgent(Agent):
         """Return executed actions: the interface that all agents share.  [..., O] -> [..., D]"""
         if not deterministic:
             return self.execute(self.sample(obs))
-        return self.execute(self.distribution.mode(self.distribution.params(*self.policy(self._tensor(obs)))))
+        return self.execute(self.distribution.mode(self.distribution.params(*self.policy(self._rows(obs)))))
 
     # --- learning -------------------------------------------------------------------------------------------
 
@@ -151,7 +153,8 @@ class VMPOAgent(Agent):
         """
         if "advantages" not in batch and ("rewards" in batch or "next_obs" in batch):
             return self.learn(self.rollout(batch))
-        rows = self.validated_batch({name: self._tensor(values) for name, values in batch.items()})
+        read = {name: (self._rows if name == "obs" else self._tensor)(values) for name, values in batch.items()}
+        rows = self.validated_batch(read)
         orders = self._orders(rows["obs"].shape[0], 1)
         metrics = self.update_in_place(self.update_on_batch, rows, orders, self.hyper())
         return metrics_to_host(metrics, self.ranks, self.METRICS)[0]
@@ -182,8 +185,8 @@ class VMPOAgent(Agent):
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
-        seen, _ = without_mask(rollout["obs"].flatten(0, 1), self.policy.mask_size)
-        return {**state, "normalizer": begun(state["normalizer"], seen, self.ranks)}
+        seen = self.policy.obs_encoder.split(rollout["obs"].flatten(0, 1))
+        return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
 
     def update_on_batch(
         self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int = 1
@@ -211,8 +214,8 @@ class VMPOAgent(Agent):
 
     def refresh_normalizer(self, state: Tree, batch: Tree) -> Tree:
         """Return the state, with the normaliser of the rollout's start, with the batch's observations added to it."""
-        seen, _ = without_mask(batch["obs"], self.policy.mask_size)
-        return {**state, "normalizer": refreshed(state["normalizer"], seen, self.ranks)}
+        seen = self.policy.obs_encoder.split(batch["obs"])
+        return {**state, "normalizer": refreshed(state["normalizer"], seen.numbers, self.ranks)}
 
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
         config = self.config
@@ -234,7 +237,7 @@ class VMPOAgent(Agent):
         olds = {OLD_PARAMETERS[name]: name for name in self.distribution.parameters}
         self._check_batch(batch, ("obs", *olds, "returns", "advantages"))
         rows = batch["obs"].shape[0]
-        ones = batch["obs"].new_ones(rows)
+        ones = self.flat.vector.new_ones(rows)
         raw = batch["actions_raw"] if "actions_raw" in batch else self.distribution.recovered(batch["actions"])
         fields = {"restarting_weights": ones, "importance_weights": ones, **batch}
         return {

@@ -14,6 +14,7 @@ from minerva.config import (
     POSITIVE,
     TENSOR,
     AlsoCalled,
+    ImageEncoderName,
     LayerSizes,
     OptimizerConfig,
     Within,
@@ -32,6 +33,9 @@ class VMPOConfig(OptimizerConfig):
         LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes critic_layer_sizes")
     ] = (64, 64)
     """Widths of the value network's hidden layers."""
+    image_encoder: ImageEncoderName = "auto"
+    """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
+    "auto": "nature", and "small" below 36 x 36."""
     shared_encoder: bool = False
     """Share one encoder between policy and value network."""
     ppo_like_backbone: bool = True

@@ -97,7 +97,7 @@ def test_the_graph_says_what_it_is(pair: tuple[Policy, Exported]) -> None:
 
 def test_observations_that_are_compared_lie_where_the_normaliser_expects_them_and_beyond() -> None:
     policy = made("ppo")
-    observations = compared_observations(policy)
+    (observations,) = compared_observations(policy)
     assert observations.shape == (1000, OBS)
     normalizer = policy.agent.network.obs_normalizer
     scaled = (observations - normalizer.mean.numpy()) / np.sqrt(normalizer.var.numpy())
@@ -109,10 +109,10 @@ def test_observations_that_are_compared_lie_where_the_normaliser_expects_them_an
 def test_a_graph_that_acts_differently_is_refused(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = PolicyGraph.forward
 
-    def forward(self: PolicyGraph, observations: torch.Tensor) -> torch.Tensor:
+    def forward(self: PolicyGraph, *observations: torch.Tensor) -> torch.Tensor:
         if broken == "normaliser":
-            return right(self, observations * 1.001)
-        return right(self, observations) * (float("nan") if broken == "nan" else 1.0001)
+            return right(self, observations[0] * 1.001)
+        return right(self, *observations) * (float("nan") if broken == "nan" else 1.0001)
 
     monkeypatch.setattr(PolicyGraph, "forward", forward)
     with pytest.raises(TrainingError, match=r"acts differently from the policy.*1e-05 is allowed. Nothing was written"):

@@ -1,0 +1,158 @@
+"""Observations of every form: what a camera, numbers and choices become, and PPO and V-MPO on all paths with them."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from seeing import LENGTH, Seeing, Watching
+
+from minerva.api import train, train_seeds
+from minerva.compute.tree import leaves
+from minerva.envs.engines.registry import EngineName, make_engine
+from minerva.errors import CheckpointError, ConfigError
+from minerva.lab.export.graph import exported
+from minerva.networks.images import image_encoder
+from minerva.networks.observations import ObservationEncoder
+from minerva.policy import load_policy
+from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.folder import find_checkpoint
+from minerva.spec import ObservationSpec
+from minerva.trainers.registry import trainer_class
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "minibatch_size": 32, "update_epochs": 2},
+    "vmpo": {"policy_layer_sizes": (8,), "value_layer_sizes": (8,), "minibatch_size": 32, "m_steps": 2},
+}
+ROLLOUT = {"num_envs": 4, "rollout_steps": 8}
+QUIET = {"eval_every": 10**6, "eval_episodes": 2, "quiet": True, "compile": "off"}
+
+
+def learned(run: Path) -> list[torch.Tensor]:
+    """The weights of a run's last checkpoint."""
+    return leaves(load_checkpoint(find_checkpoint(run, "last")).state["trainer"]["agent"])
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+def test_a_row_holds_the_bytes_of_images_and_the_numbers_as_gymnasium_flattens_them(engine: EngineName) -> None:
+    envs, direct = make_engine(Seeing, 2, engine), Seeing()
+    envs.reset([0, 1])
+    shown, _ = direct.reset(seed=1)
+    assert envs.obs.dtype == torch.uint8
+    assert envs.observation.size == 6 * 4 * 3 + 4 * (2 + 2 + 3), "a byte for each of an image, four for a number"
+    rest = spaces.Dict({name: space for name, space in Seeing.observation_space.items() if name != "camera"})
+    for _ in range(3):
+        seen = ObservationEncoder(envs.observation).split(envs.obs)
+        np.testing.assert_array_equal(seen.images[0][1], shown["camera"])
+        np.testing.assert_array_equal(seen.numbers[1], gym.spaces.flatten(rest, {**shown}))
+        envs.step(torch.zeros(2, 1, dtype=torch.int64))
+        shown, *_ = direct.step(0)
+    envs.close()
+
+
+def test_a_spec_survives_a_checkpoint_and_tells_images_of_equal_size_apart() -> None:
+    spec = make_engine(Seeing, 1).observation
+    again = ObservationSpec.from_dict(spec.to_dict())
+    assert again == spec
+    tall, wide = (ObservationSpec.of_layout(["image", 255, *shape]) for shape in ((6, 4, 3), (4, 6, 3)))
+    assert (tall.size, tall.dtype) == (wide.size, wide.dtype)
+    assert tall != wide
+    for layout in (["image", 255, 6], ["image", 255, 6, 4, -3], ["choices", [], [0], [2, 3]], ["film", 2], [2.5], "x"):
+        with pytest.raises(ValueError, match="layout"):
+            ObservationSpec.from_dict({"shape": [72], "dtype": "uint8", "layout": layout})
+
+
+# --- encoders ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "side"), [("nature", 84), ("impala", 84), ("small", 10), ("auto", 36), ("auto", 9)])
+def test_an_image_is_divided_by_its_largest_value_and_seen_alike_with_channels_first_or_last(
+    name: Any, side: int
+) -> None:
+    torch.manual_seed(0)
+    last = image_encoder(name, 255, (side, side, 4))
+    first = image_encoder(name, 255, (4, side, side))
+    first.load_state_dict(last.state_dict())
+    pixels = torch.randint(256, (2, 3, side, side, 4), dtype=torch.uint8)
+    features = last(pixels)
+    assert features.shape == (2, 3, last.size)
+    torch.testing.assert_close(first(pixels.movedim(-1, -3)), features)
+    inputs = pixels[0].double().div(255).float().permute(0, 3, 1, 2)
+    torch.testing.assert_close(features[0], torch.relu(last.linear(last.convolutions(inputs).flatten(1))))
+
+
+def test_an_encoder_that_an_image_is_too_small_for_is_named() -> None:
+    with pytest.raises(ConfigError, match="image_encoder is nature, and an image is 20 x 30: use small or impala"):
+        image_encoder("nature", 255, (20, 30, 3))
+
+
+# --- training, on all paths -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algo", SMALL)
+def test_a_run_is_resumed_exactly_loaded_and_exported(algo: str, tmp_path: Path) -> None:
+    how: dict[str, Any] = {**ROLLOUT, **SMALL[algo], "total_steps": 128}
+    train(algo, Seeing, run_dir=tmp_path / "whole", settings=QUIET, **how)
+    stop = {**QUIET, "callbacks": [lambda step, metrics, trainer: step >= 64]}
+    assert not train(algo, Seeing, run_dir=tmp_path / "parts", settings=stop, **how).finished
+    train(algo, Seeing, run_dir=tmp_path / "parts", settings=QUIET, **how)
+    for whole, parts in zip(learned(tmp_path / "whole"), learned(tmp_path / "parts"), strict=True):
+        assert torch.equal(whole, parts)
+    policy = load_policy(tmp_path / "parts", "last")
+    env = Seeing()
+    observations = [env.reset(seed=seed)[0] for seed in range(5)]
+    batch = {
+        "camera": np.stack([obs["camera"] for obs in observations]),
+        "gear": np.stack([obs["gear"] for obs in observations]),
+        "state": tuple(np.stack([obs["state"][n] for obs in observations]) for n in range(2)),
+    }
+    np.testing.assert_array_equal(policy.act(batch), [policy.act(obs) for obs in observations])
+    with pytest.raises(CheckpointError, match="its gear is 9, and not among the choices"):
+        policy.act({**observations[0], "gear": np.int64(9)})
+    with pytest.raises(CheckpointError, match=r"its camera are float64.*an image has whole numbers from 0 to 255"):
+        policy.act({**observations[0], "camera": observations[0]["camera"] / 255})
+    assert exported(policy).difference == 0
+
+
+@pytest.mark.parametrize("algo", SMALL)
+def test_seeds_that_are_trained_together_learn_as_alone(algo: str, tmp_path: Path) -> None:
+    how: dict[str, Any] = {**ROLLOUT, **SMALL[algo], "total_steps": 32, "settings": QUIET}
+    train_seeds(algo, Watching, [0, 1], run_dir=tmp_path / "both", **how)
+    train(algo, Watching, seed=1, run_dir=tmp_path / "alone", **how)
+    for both, alone in zip(learned(tmp_path / "both" / "seed1"), learned(tmp_path / "alone"), strict=True):
+        torch.testing.assert_close(both, alone, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", SMALL)
+def test_what_pays_is_learned_from_camera_numbers_and_choices_together(algo: str, tmp_path: Path) -> None:
+    how: dict[str, Any] = {**SMALL[algo], "num_envs": 8, "rollout_steps": 32, "policy_lr": 3e-3}
+    sizes = {name: (32,) for name in SMALL[algo] if name.endswith("sizes")}
+    result = train(algo, Seeing, run_dir=tmp_path, total_steps=256 * 40, settings=QUIET, **{**how, **sizes})
+    assert result.after > 0.95 * LENGTH
+
+
+def test_an_agent_takes_images_in_an_own_loop_and_stores_them_as_bytes() -> None:
+    trainer = trainer_class("ppo")(Watching, 0, **ROLLOUT, **SMALL["ppo"])
+    assert trainer.rollout.state["next_obs"].dtype == torch.uint8
+    agent, env = trainer.agent, Watching()
+    frames = np.stack([env.reset(seed=seed)[0] for seed in range(4)])
+    acted = agent.explore(frames)
+    batch = {name: values[None].repeat(8, *[1] * values.ndim) for name, values in acted.items()}
+    zeros = torch.zeros(8, 4)
+    rows = {**batch, "next_obs": frames[None].repeat(8, 0), "rewards": zeros, "terminated": zeros, "truncated": zeros}
+    assert np.isfinite(list(agent.update(rows).values())).all()
+    with pytest.raises(ConfigError, match=r"next_obs.*\(8, 4, 5\)"):
+        agent.update({**rows, "next_obs": np.zeros((8, 4, 5), np.uint8)})
+
+
+@pytest.mark.parametrize("algo", ["mpo", "sac"])
+def test_an_algorithm_without_encoders_says_which_have_them(algo: str) -> None:
+    with pytest.raises(ConfigError, match=r"image of shape \(6, 4, 3\) is observed.*train with PPO or V-MPO"):
+        trainer_class(algo)(Watching)
