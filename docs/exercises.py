@@ -205,6 +205,11 @@ def _outliers(draw: Draw) -> None:
     rows[2, 1], rows[5, 2] = 1e3, -2e3
     for scale in (0.1, 8.0):
         statistics.within_reach(rows, scale * (1 + draw.rand(draw.obs)))
+        statistics.within_reach(rows + 40, 0.1 * scale * (1 + draw.rand(draw.obs)))
+    std = draw.rand(draw.obs)
+    statistics.within_reach(torch.ones_like(rows), std)
+    statistics.within_reach(torch.ones_like(rows), torch.where(std > 0.5, std, 0))
+    statistics.within_reach(torch.ones_like(rows), 0.1 * std)
 
 
 def _categorical(draw: Draw) -> None:

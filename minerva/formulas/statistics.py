@@ -42,6 +42,7 @@ def within_reach(rows: Tensor, std: Tensor) -> Tensor:
     # LaTeX: d_j = \max(u_j - \ell_j, \sigma_j)
     spread = torch.maximum(high - low, std)
     of_silent = torch.where(std > 0, 100 * std, torch.inf)
+    # LaTeX: h_j = \begin{cases} 10 d_j & u_j > \ell_j \\ o_j & \text{otherwise} \end{cases}
     reach = torch.where(high > low, 10 * spread, of_silent)
     # LaTeX: x'_{i,j} = \operatorname{clip}(x_{i,j}, \ell_j - h_j, u_j + h_j)
     clipped = torch.clamp(rows, low - reach, high + reach)

@@ -10,6 +10,7 @@ from minerva.config import ImageEncoderName
 from minerva.errors import ConfigError
 from minerva.layout import CHOICES, NUMBER_BYTES, Layout, is_image, leaves, structured, vector_sizes
 from minerva.networks.images import image_encoder
+from minerva.networks.masks import without_mask
 from minerva.spec import ObservationSpec
 
 NOT_PURE = (
@@ -76,9 +77,8 @@ class ObservationEncoder(nn.Module):
                 size = torch.Size(shape).numel()
                 images.append(rows[..., first : first + size].unflatten(-1, shape))
                 first += size
-        if not self.mask_size:
-            return Observed(numbers, tuple(images), None)
-        return Observed(numbers[..., : -self.mask_size], tuple(images), numbers[..., -self.mask_size :])
+        numbers, mask = without_mask(numbers, self.mask_size)
+        return Observed(numbers, tuple(images), mask)
 
     def forward(self, numbers: Tensor, images: tuple[Tensor, ...]) -> Tensor:
         """Return the features of observations with these normalised numbers.  [..., N], ... -> [..., size]"""
