@@ -291,9 +291,9 @@ def keep_what_is_learned(agent: Any, field: str) -> list[Any]:
     kept: list[Any] = []
     evaluated = agent.evaluated
 
-    def evaluate_and_keep(state: Any, rollout: dict[str, Any], hyper: Any) -> Any:
+    def evaluate_and_keep(state: Any, rollout: dict[str, Any], *others: Any) -> Any:
         kept.append(rollout[field].clone())
-        return evaluated(state, rollout, hyper)
+        return evaluated(state, rollout, *others)
 
     agent.evaluated = evaluate_and_keep
     return kept
