@@ -87,10 +87,6 @@ def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
-TEMPERATURE_DIGITS = 5e-3
-"""V-MPO's temperature is solved from a KL of 1e-4, a difference of numbers near 4: float32 leaves three digits."""
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `parallel_runs` made in two processes."""
@@ -117,7 +113,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit_in_all_processes(algo: str, 
 def test_the_run_of_two_processes_is_the_run_of_one(runs: Path, tmp_path: Path) -> None:
     train("vmpo", tmp_path / "one", SINGLE)
     one, two = (state_of(folder).state["trainer"] for folder in (tmp_path / "one", runs / "vmpo" / "whole"))
-    assert_close(two["agent"], one["agent"], rtol=TEMPERATURE_DIGITS, atol=1e-4)
+    assert_close(two["agent"], one["agent"], rtol=1e-3, atol=1e-4)
     assert_close(two["envs"]["obs"], one["envs"]["obs"], rtol=1e-3, atol=1e-3)
     assert_close(two["reward_norm"]["running"], one["reward_norm"]["running"], rtol=1e-3, atol=1e-3)
 
@@ -127,7 +123,7 @@ def test_a_run_of_two_processes_goes_on_in_one(algo: str, runs: Path) -> None:
     assert train(algo, runs / algo / "stopped", SINGLE).finished
     one, two = (state_of(runs / algo / name).state["trainer"]["agent"] for name in ("stopped", "whole"))
     if algo == "vmpo":  # the others draw minibatches within each process
-        assert_close(one, two, rtol=TEMPERATURE_DIGITS, atol=1e-4)
+        assert_close(one, two, rtol=1e-3, atol=1e-4)
 
 
 def test_the_command_line_learns_in_the_processes_of_torchrun(tmp_path: Path) -> None:

@@ -228,8 +228,9 @@ def temperature_step(temperature: Tree, rows: Rows, hyper: Rows, optimizer: Opti
 def temperature_solved(temperature: Tree, rows: Rows, hyper: Rows) -> tuple[Tree, Tensor]:
     """Return the temperature at which the weights' KL equals its bound (the loss's minimum), and the loss before."""
     before, _ = dual_loss(temperature["parameter"], rows, hyper["epsilon_eta"])
-    solution = solved_temperature(lambda value: e_step_kl(value, rows), hyper["epsilon_eta"])
-    return {**temperature, "parameter": inverse_positive(solution)}, before
+    exact = {name: row.double() for name, row in rows.items()}  # a KL of 1e-4 is a difference of numbers near log n
+    solution = solved_temperature(lambda value: e_step_kl(value, exact), hyper["epsilon_eta"].double())
+    return {**temperature, "parameter": inverse_positive(solution.to(before.dtype))}, before
 
 
 # --- multipliers ------------------------------------------------------------------------------------------------
