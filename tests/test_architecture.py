@@ -173,6 +173,8 @@ ONLY_IN = {
     "gymnasium": "envs.* lab.export.run_policy",
     "envpool": "envs.*",
     "mujoco": "envs.*",
+    "mujoco_warp": "envs.warp.simulator",
+    "warp": "envs.warp.simulator",
     "dm_control": "envs.*",
     "shimmy": "envs.* lab.export.run_policy",
     "wandb": "utils.wandb_utils",

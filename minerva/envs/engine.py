@@ -63,8 +63,14 @@ class Engine(ABC):
     resumes_exactly: ClassVar[bool] = True
     """Whether its simulators can be saved and restored, as far as the environments support it."""
 
+    evaluated_with: ClassVar[str | None] = None
+    """Engine that steps evaluations of what this one trains; None: this one."""
+
     episodes_of_gymnasium: ClassVar[bool] = False
     """Whether a seed gives the same episodes as with the engine gymnasium."""
+
+    inexact_reason: str = ""
+    """Why a resumed run is not bit for bit the uninterrupted one, although its simulators are restored."""
 
     time_limited: bool = True
     """Whether every episode ends in any case, by a time limit that the environment states."""
