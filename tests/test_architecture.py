@@ -183,7 +183,7 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* lab.* api evaluation envs.* runs.run runs.run_group runs.trainable runs.distributed
+    __init__ cli.* lab.* api evaluation envs.* runs.run runs.run_group runs.trainable runs.distributed
     loop.trainer loop.on_policy loop.off_policy loop.population loop.collector loop.remote trainers.*.trainer
 """
 

@@ -69,9 +69,6 @@ class Engine(ABC):
     episodes_of_gymnasium: ClassVar[bool] = False
     """Whether a seed gives the same episodes as with the engine gymnasium."""
 
-    inexact_reason: str = ""
-    """Why a resumed run is not bit for bit the uninterrupted one, although its simulators are restored."""
-
     time_limited: bool = True
     """Whether every episode ends in any case, by a time limit that the environment states."""
 
@@ -87,6 +84,11 @@ class Engine(ABC):
     def unavailable_reason(cls, env: EnvLike) -> str | None:
         """Return why this engine cannot step `env` here, with the fix if there is one; None if it can."""
         return None
+
+    @classmethod
+    def inexact_reason(cls, device: torch.device) -> str:
+        """Return why runs on `device` are not repeated bit for bit although simulators are restored; "": they are."""
+        return ""
 
     @classmethod
     @abstractmethod

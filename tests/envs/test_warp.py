@@ -1,5 +1,8 @@
 """The engine warp: the same steps as gymnasium and dm_control, and the rules that hold for every engine."""
 
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,15 @@ from collecting import drawn
 from warp_parity import compared
 
 from minerva.api import evaluate
+from minerva.cli.main import main
+from minerva.cli.train import parsed_train
 from minerva.envs.engine import Episode
 from minerva.envs.engines.registry import make_engine
 from minerva.envs.engines.warp import WarpEngine
+from minerva.envs.ids import factory
 from minerva.envs.warp.registry import task_names
 from minerva.errors import EnvError, EnvStepError
+from minerva.runs.folder import read_config
 from minerva.trainers.ppo.trainer import PPOTrainer
 
 CPU = torch.device("cpu")
@@ -166,6 +173,50 @@ def test_without_the_extra_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         make_engine(CHEETAH, 1, "warp")
 
 
+# --- a user's own task --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The guide's example, as a module in the working directory."""
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "many-worlds.md").read_text()
+    (script,) = re.findall(r"^```python\n(.*?)^```$", guide, re.M | re.S)
+    (tmp_path / "beam.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "beam:Beam"
+    sys.modules.pop("beam", None)
+
+
+def test_an_own_task_is_the_same_in_both_simulators(beam: str) -> None:
+    engine, single = worlds(beam, 3), factory(beam)()
+    engine.state["limits"][:] = engine.time_limit
+    single.reset(seed=0)
+    data = engine.state["simulation"]["data"]
+    for name in ("qpos", "qvel"):
+        data[name][1] = torch.from_numpy(getattr(single.unwrapped.data, name).astype(np.float32))
+    engine.observed_starts()
+    source = np.random.default_rng(1)
+    lived = 0
+    for _ in range(engine.time_limit):
+        lived += 1
+        actions = drawn(source, engine)
+        step = engine.step(actions)
+        obs, reward, terminated, truncated, _ = single.step(actions[1].numpy())
+        np.testing.assert_allclose(step.next_obs[1], obs, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(step.rewards[1], reward, rtol=1e-3, atol=1e-3)
+        assert (bool(step.terminated[1]), bool(step.truncated[1])) == (terminated, truncated)
+        if terminated or truncated:
+            break
+    assert lived > 20
+
+
+def test_an_own_task_is_trained_by_its_name_and_evaluated(beam: str, tmp_path: Path) -> None:
+    small = "--num-envs 4 --rollout-steps 16 --minibatch-size 32 --total-steps 128 --eval-episodes 1 --run-dir run"
+    assert main(["train", "ppo", "--env", beam, "--engine", "warp", "--compile", "off", *small.split()]) == 0
+    assert read_config(tmp_path / "run" / "config.yaml")["engine"] == "warp"
+
+
 # --- training -----------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +239,24 @@ def test_a_run_resumes_bit_for_bit_on_the_cpu_and_is_evaluated_with_mujoco(small
     assert evaluate(tmp_path / "whole", episodes=2).returns
 
 
-def test_episodes_are_whole(small: Any) -> None:
+@pytest.mark.parametrize(("envs", "steps"), [(2_048, 32), (16_384, 16)])
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_defaults_follow_from_the_number_of_worlds(algo: str, envs: int, steps: int) -> None:
+    given = [] if envs == 2_048 else [f"--num_envs={envs}"]
+    config = parsed_train(algo, ["--env", CHEETAH, "--engine", "warp", *given, "--gamma", "0.9"]).hyperparameters
+    assert (config.num_envs, config.rollout_steps, config.minibatch_size) == (envs, steps, envs * steps // 16)
+    assert config.gamma == 0.9
+    with_preset = parsed_train(algo, ["--env", CHEETAH, "--engine", "warp", "--preset", "auto"]).hyperparameters
+    without = parsed_train(algo, ["--env", CHEETAH, "--preset", "auto"]).hyperparameters
+    assert with_preset == without
+
+
+def test_a_run_on_a_gpu_says_that_it_is_not_repeated_bit_for_bit() -> None:
+    assert "no fixed order" in WarpEngine.inexact_reason(torch.device("cuda"))
+    assert WarpEngine.inexact_reason(CPU) == ""
+
+
+def test_episodes_are_whole() -> None:
     engine = worlds(REACHER, 3)
     engine.state["limits"][:] = engine.time_limit
     paid = torch.zeros(3)

@@ -44,7 +44,7 @@ class DeviceEngine(Engine):
         self.obs = self.observe(self.state["simulation"])
         self._step = InPlace(self.advanced, self.state, "auto")
         self._ended: list[Tree] = []
-        self._actions: Tensor | None = None
+        self._actions: Any = None  # a tensor between send and recv
 
     # --- implemented by subclasses --------------------------------------------------------------------------
 

@@ -159,10 +159,10 @@ class WarpEngine(DeviceEngine):
             raise EnvStepError(f"{what}: training cannot continue. Lower the learning rate, or use --engine gymnasium.")
         logger.warning("%s: they were reset.", what)
 
-    @property
-    def inexact_reason(self) -> str:
-        """Why a resumed run is not bit for bit the uninterrupted one; empty on the CPU, where it is."""
-        return "MuJoCo Warp sums in no fixed order on a GPU" if self.device.type == "cuda" else ""
+    @classmethod
+    def inexact_reason(cls, device: torch.device) -> str:
+        """Return why runs on a GPU are not bit for bit repeated; on the CPU they are."""
+        return "MuJoCo Warp adds in no fixed order on a GPU" if device.type == "cuda" else ""
 
 
 class View:

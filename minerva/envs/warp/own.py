@@ -41,7 +41,9 @@ class MujocoTask(Task, gym.Env[Any, Any]):
             raise EnvError(f"{type(self).__name__} has controls without a ctrlrange: bound them in its xml.")
         self.action = ActionSpec.continuous(*self.model.actuator_ctrlrange.T)
         self.action_space = gym.spaces.Box(*self.model.actuator_ctrlrange.T.astype(np.float32))
-        self.device, self.render_mode, self._renderer = device, render_mode, None
+        self.device, self.render_mode = device, render_mode
+        self._renderer: Any = None
+        self._before: dict[str, Tensor] = {}
         self.metadata = {
             "render_modes": ["rgb_array", "depth_array"],
             "render_fps": round(1 / (self.frame_skip * self.model.opt.timestep)),

@@ -1,5 +1,7 @@
 """The tasks that MuJoCo Warp can simulate, by the ids of gymnasium and dm_control, and a user's own."""
 
+from collections.abc import Callable
+
 import torch
 
 from minerva.envs.ids import EnvLike, own_callable
@@ -30,5 +32,5 @@ def make_task(env: EnvLike, device: torch.device) -> Task:
     own = own_task(env)
     if own is not None:
         return own(device=device)
-    known = {**GYMNASIUM, **DM_CONTROL}
+    known: dict[str, Callable[[str, torch.device], Task]] = {**GYMNASIUM, **DM_CONTROL}
     return known[str(env)](str(env), device)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from minerva.envs.ids import factory
 from minerva.envs.spaces import prepared, specs
-from minerva.envs.warp.task import Judgement, Task
+from minerva.envs.warp.task import Judgement, Refresh, Task
 
 STARTS = 512
 """States from which episodes start."""
@@ -27,7 +27,7 @@ class SuiteTask(Task):
 
     start_numbers = 1
     up_to_date = True
-    refresh = "kinematics"
+    refresh: Refresh = "kinematics"
     domain: ClassVar[str]
 
     def __init__(self, env_id: str, device: torch.device) -> None:
