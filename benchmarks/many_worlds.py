@@ -5,8 +5,9 @@
     python benchmarks/many_worlds.py rate --device cpu --worlds 16 --seconds 3 --envs Reacher-v5     # without a GPU
 
 Every measurement is a process of its own, and its seconds count from that process's start. A score is the mean of
-`--episodes` deterministic episodes in MuJoCo on the CPU. The file holds one JSON object a measurement, also of one that
-failed. `--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors.
+`--episodes` deterministic episodes in MuJoCo on the CPU; steps a second of a run for a score include evaluations. The
+file holds one JSON object a measurement, also of one that failed or reached `--limit`: then with what it had told.
+`--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors.
 """
 
 import argparse
@@ -79,13 +80,13 @@ def in_process(args: argparse.Namespace, one: dict) -> dict:
         log.seek(0)
         lines = log.read().splitlines()
     found = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
-    return json.loads(found[-1]) if found else {"failed": process.returncode, "log": lines[-25:]}
+    told = json.loads(found[-1]) if found else {}
+    return told if process.returncode == 0 else {**told, "failed": process.returncode, "log": lines[-25:]}
 
 
 def measured(args: argparse.Namespace, one: dict) -> dict:
     """One measurement, in this process."""
-    import torch
-
+    from minerva import Callback
     from minerva.envs.engines.warp import WarpEngine
     from minerva.trainers.registry import trainer_class
 
@@ -97,43 +98,54 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
     trainer = trainer_class(args.algo)(
         one["env"], one["seed"], args.device, engine="warp", num_envs=one["worlds"], **settings
     )
-    made, rows = time.time(), []
+    made, rate = time.time(), args.what == "rate"
 
-    def heard(step: int, metrics: dict, _: object) -> bool:
-        rows.append((time.time() - began, step, metrics.get("eval/return_mean"), metrics.get("train/episode_return")))
-        if args.what == "score":
-            return (metrics.get("eval/return_mean") or -NEVER) >= one["score"]
-        return len(rows) > 4 and rows[-1][0] - rows[3][0] > args.seconds
+    class Clock(Callback):
+        """The seconds, steps and training returns of reports, and the seconds, steps and scores of evaluations."""
 
-    rate = args.what == "rate"
+        reports, curve = [], []
+
+        def on_update(self, step: int, metrics: dict, trainer: object) -> bool:
+            self.reports.append((time.time() - began, step, metrics.get("train/episode_return")))
+            return rate and len(self.reports) > 4 and self.reports[-1][0] - self.reports[3][0] > args.seconds
+
+        def on_evaluation(self, step: int, metrics: dict, trainer: object) -> bool:
+            score = metrics["eval/return_mean"]
+            self.curve.append((round(time.time() - began, 1), step, score))
+            print("RESULT " + json.dumps(self.result()), flush=True)  # a run that is killed has told so far
+            return not rate and score >= one["score"]
+
+        def result(self) -> dict:
+            reports, returns = self.reports, [row[2] for row in self.reports if row[2] is not None]
+            seconds, steps = (reports[-1][i] - reports[3][i] for i in (0, 1)) if len(reports) > 4 else (0.0, 0)
+            reached = [] if rate else [row for row in self.curve if row[2] >= one["score"]]
+            return {
+                "algo": args.algo,
+                "config": trainer.config.to_dict(),
+                "seconds_to_import": round(imported - began, 1),
+                "seconds_to_make": round(made - imported, 1),
+                "seconds_to_first_report": round(reports[0][0], 1) if reports else None,
+                "steps_per_second": round(steps / seconds) if seconds else None,
+                "seconds_to_score": reached[0][0] if reached else None,
+                "steps_to_score": reached[0][1] if reached else None,
+                "last_score": self.curve[-1][2] if self.curve else None,
+                "last_train_return": returns[-1] if returns else None,
+                "curve": self.curve,
+            }
+
+    clock = Clock()
     steps = NEVER if rate else args.steps
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(
             steps,
             out_dir=folder,
             quiet=True,
-            callbacks=[heard],
+            callbacks=[clock],
             compile=args.compile,
             eval_every=NEVER if rate else max(steps // args.evaluations, 1),
             eval_episodes=1 if rate else args.episodes,
         )
-    seconds, taken = (rows[-1][i] - rows[3][i] for i in (0, 1)) if len(rows) > 4 else (0.0, 0)
-    evaluated = [(round(at, 1), step, score) for at, step, score, _ in rows if score is not None]
-    reached = [row for row in evaluated if not rate and row[2] >= one["score"]]
-    return {
-        "algo": args.algo,
-        "config": trainer.config.to_dict(),
-        "seconds_to_import": round(imported - began, 1),
-        "seconds_to_make": round(made - imported, 1),
-        "seconds_to_first_report": round(rows[0][0], 1),
-        "steps_per_second": round(taken / seconds) if seconds else None,
-        "seconds_to_score": reached[0][0] if reached else None,
-        "steps_to_score": reached[0][1] if reached else None,
-        "last_score": evaluated[-1][2] if evaluated else None,
-        "last_train_return": next((row[3] for row in reversed(rows) if row[3] is not None), None),
-        "gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if args.device != "cpu" else None,
-        "curve": sorted({row[2]: row for row in evaluated}.values()),
-    }
+    return clock.result()
 
 
 def engine_alone(args: argparse.Namespace, one: dict) -> dict:
