@@ -38,7 +38,7 @@ $(VENV)/.use: $(VENV)/.made pyproject.toml constraints.txt Makefile
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml packages/mathdoc/pyproject.toml constraints.txt Makefile
 	@echo "installing Minerva, mathdoc and their development tools into $(VENV) ..."
-	@$(PIP) --no-build-isolation -e "packages/mathdoc[site,test]" -e ".[dm-control,envpool,video,export,cluster,mlflow,hub,docs,dev]"
+	@$(PIP) --no-build-isolation -e "packages/mathdoc[site,test]" -e ".[dm-control,envpool,warp,video,export,cluster,mlflow,hub,docs,dev]"
 	@touch $@ $(VENV)/.use
 
 train: $(VENV)/.use

@@ -18,6 +18,7 @@ if (
     from minerva.api import evaluate as evaluate
     from minerva.api import train as train
     from minerva.api import train_seeds as train_seeds
+    from minerva.envs.warp.own import MujocoTask as MujocoTask
     from minerva.policy import Policy as Policy
     from minerva.policy import load_policy as load_policy
     from minerva.runs.callbacks import Callback as Callback
@@ -44,6 +45,7 @@ _HOMES = {
     "evaluate": "minerva.api",
     "load_policy": "minerva.policy",
     "Policy": "minerva.policy",
+    "MujocoTask": "minerva.envs.warp.own",
     "Callback": "minerva.runs.callbacks",
     "Schedule": "minerva.runs.callbacks",
     "Logger": "minerva.runs.loggers",

@@ -123,6 +123,11 @@ class Config:
         """
         return {}
 
+    @classmethod
+    def at_scale(cls, num_envs: int) -> dict[str, Any]:
+        """Return the defaults for an engine that steps `num_envs` environments together, thousands on a GPU."""
+        return {"num_envs": num_envs}
+
     def check(self) -> None:
         """Raise ConfigError if fields contradict each other; algorithms override this."""
 

@@ -16,6 +16,8 @@ torch.set_num_threads(1)
 # one kernel at a time: a pool of compiling processes, each of which imports torch, takes longer than what tests compile
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+# the kernels of a model take a minute to compile, and are kept between runs of the tests
+os.environ.setdefault("WARP_CACHE_PATH", str(Path(__file__).parents[1] / ".cache" / "warp"))
 # as in an activated environment: the program then names its commands without a path
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 

@@ -174,6 +174,8 @@ ONLY_IN = {
     "gymnasium": "envs.* lab.export.run_policy",
     "envpool": "envs.*",
     "mujoco": "envs.*",
+    "mujoco_warp": "envs.warp.simulator",
+    "warp": "envs.warp.simulator",
     "dm_control": "envs.*",
     "shimmy": "envs.* lab.export.run_policy",
     "wandb": "utils.wandb_utils",
@@ -184,7 +186,7 @@ ONLY_IN = {
 }
 
 MEET_ENVIRONMENTS = """
-    cli.* lab.* api evaluation envs.* runs.run runs.run_group runs.trainable runs.distributed
+    __init__ cli.* lab.* api evaluation envs.* runs.run runs.run_group runs.trainable runs.distributed
     loop.trainer loop.on_policy loop.off_policy loop.population loop.collector loop.remote trainers.*.trainer
 """
 

@@ -16,7 +16,7 @@ from minerva.cli.env_kwargs import kwargs_words, parse_kwargs
 from minerva.cli.typed_env import import_from_here
 from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
-from minerva.envs.engines.registry import EngineName
+from minerva.envs.engines.registry import MANY_ENVS, EngineName
 from minerva.errors import ConfigError, RunError, printable
 from minerva.presets import DEFAULT_STEPS, NONE, preset_for
 from minerva.runs.folder import PROVENANCE, read_config
@@ -66,7 +66,8 @@ class RunOptions:
     """Engine that steps the environments: gymnasium; processes (Gymnasium environments in subprocesses, which may
     raise, hang or crash); envpool (C++ threads); auto: envpool if it is installed and has the task, else gymnasium.
     envpool is several times as fast, but a run that was stopped begins new episodes when it is resumed, and the seeds
-    give other episodes than gymnasium's."""
+    give other episodes than gymnasium's. warp: MuJoCo Warp simulates thousands of environments on the learner's GPU;
+    evaluations still step them on the CPU."""
     exact: bool = False
     """Refuse an engine or environment that cannot resume a run as if it had never been stopped; auto then takes
     gymnasium."""
@@ -147,7 +148,7 @@ def parsed_train(algo: str, arguments: Sequence[str]) -> TrainCommand:
     _refuse_names_of_others(algo, arguments)
     chosen = _parse_run_options(arguments)
     import_from_here(chosen.env)
-    default, of = _defaults(algo, chosen)
+    default, of = _defaults(algo, chosen, arguments)
     command: TrainCommand = parsed(
         TrainCommand,
         arguments,
@@ -169,6 +170,14 @@ def parsed_train(algo: str, arguments: Sequence[str]) -> TrainCommand:
 def _options(arguments: Sequence[str]) -> list[str]:
     """Return the names of the options among the arguments, as they are typed but with dashes for underscores."""
     return [word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")]
+
+
+def _given_number(arguments: Sequence[str], option: str) -> int | None:
+    """Return the number that follows an option, typed as `--option N` or `--option=N`; None if there is none."""
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    dashed = [word.replace("_", "-") if word.startswith("--") else word for word in words]
+    value = words[dashed.index(option) + 1 :][:1] if option in dashed else []
+    return int(value[0]) if value and value[0].isdecimal() and int(value[0]) > 0 else None
 
 
 def _refuse_names_of_others(algo: str, arguments: Sequence[str]) -> None:
@@ -223,7 +232,7 @@ def _config_file(source: Path, is_run: bool) -> Path:
     return file
 
 
-def _defaults(algo: str, chosen: RunOptions) -> tuple[TrainCommand, str]:
+def _defaults(algo: str, chosen: RunOptions, arguments: Sequence[str]) -> tuple[TrainCommand, str]:
     """Return the default run options and hyperparameters, and in words whose they are."""
     if chosen.resume is not None and not chosen.resume:
         raise ConfigError("--resume needs a run: give its folder.")
@@ -236,7 +245,12 @@ def _defaults(algo: str, chosen: RunOptions) -> tuple[TrainCommand, str]:
     preset = preset_for(algo, env, chosen.preset)
     budget = preset.values.get("total_steps", DEFAULT_STEPS)
     values = {name: value for name, value in preset.values.items() if name != "total_steps"}
+    many = MANY_ENVS.get(chosen.engine) if preset is NONE else None
+    if many is not None:
+        values = config_class(algo).at_scale(_given_number(arguments, "--num-envs") or many)
     command = TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
+    if many is not None:
+        return command, f"the algorithm's own for thousands of environments of the engine {chosen.engine}"
     if preset is NONE:
         return command, "the algorithm's own"
     return command, f"those of the preset {preset.name}"

@@ -16,7 +16,7 @@ from minerva.envs.engines.registry import EngineName, engine_class
 from minerva.envs.ids import env_name
 from minerva.errors import ConfigError, RunError
 from minerva.loop.collector import Collector
-from minerva.loop.trainer import Trainer
+from minerva.loop.trainer import Trainer, usable_device
 from minerva.runs.folder import RunFolder, new_folder_name
 from minerva.runs.output import make_console
 from minerva.runs.settings import Result
@@ -127,6 +127,9 @@ def _engine(options: RunOptions) -> EngineName:
             f"--exact: {options.engine} cannot be saved in mid-episode, so a resumed run would begin new episodes: "
             "leave out --exact, or use --engine gymnasium."
         )
+    inexact = engine_class(options.engine).inexact_reason(usable_device(options.device))
+    if inexact:
+        raise ConfigError(f"--exact: {inexact}. Leave out --exact, or use --engine gymnasium.")
     return options.engine
 
 

@@ -63,6 +63,9 @@ class Engine(ABC):
     resumes_exactly: ClassVar[bool] = True
     """Whether its simulators can be saved and restored, as far as the environments support it."""
 
+    evaluated_with: ClassVar[str | None] = None
+    """Engine that steps evaluations of what this one trains; None: this one."""
+
     episodes_of_gymnasium: ClassVar[bool] = False
     """Whether a seed gives the same episodes as with the engine gymnasium."""
 
@@ -81,6 +84,11 @@ class Engine(ABC):
     def unavailable_reason(cls, env: EnvLike) -> str | None:
         """Return why this engine cannot step `env` here, with the fix if there is one; None if it can."""
         return None
+
+    @classmethod
+    def inexact_reason(cls, device: torch.device) -> str:
+        """Return why runs on `device` are not repeated bit for bit although simulators are restored; "": they are."""
+        return ""
 
     @classmethod
     @abstractmethod

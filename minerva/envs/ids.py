@@ -65,7 +65,7 @@ def factory(env: EnvLike, /, **options: Any) -> EnvFactory:
     """Return a function that makes a new copy of the environment at each call; `options` go to `gymnasium.make`."""
     if isinstance(env, str):
         env_id = _gymnasium_id(env)
-        own = _own(env)
+        own = own_callable(env)
         if own is not None:
             return lambda: _call_own(own, options)
         return lambda: _make(env, env_id, **options)
@@ -104,7 +104,7 @@ def known_ids() -> list[str]:
 def check_id(env_id: str) -> None:
     """Raise EnvError with the nearest ids if there is no environment of this id. No environment is made."""
     module, _, name = _gymnasium_id(env_id).rpartition(":")
-    if _own(env_id) is not None:
+    if own_callable(env_id) is not None:
         return
     with _env_errors(env_id):
         if module:
@@ -117,7 +117,7 @@ def check_id(env_id: str) -> None:
             raise gym.error.NameNotFound from None
 
 
-def _own(env_id: str) -> Callable[..., Any] | None:
+def own_callable(env_id: str) -> Callable[..., Any] | None:
     """Return the environment's class or the function that `module:name` names; None if the name is registered."""
     module, _, name = env_id.rpartition(":")
     if not module:

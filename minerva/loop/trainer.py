@@ -17,7 +17,7 @@ from minerva.compute.tree import Tree
 from minerva.config import TENSOR
 from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
-from minerva.envs.engines.registry import EngineName, make_engine
+from minerva.envs.engines.registry import MANY_ENVS, EngineName, engine_class, evaluating_engine, make_engine
 from minerva.envs.engines.vector import single_env
 from minerva.envs.ids import EnvLike, VectorEnv, env_name
 from minerva.envs.saved import saved
@@ -86,7 +86,7 @@ class Trainer(ABC):
         self.eval_env = eval_env
         if isinstance(env_id, VectorEnv) and config is None:
             hyperparameters.setdefault("num_envs", env_id.num_envs)
-        self.config = self._config_from(positional, hyperparameters) if config is None else config
+        self.config = self._config_from(engine, positional, hyperparameters) if config is None else config
         self.device = usable_device(device)
         self.num_envs: int = self.share.num_envs
         self.collector = self._collector(engine)
@@ -104,13 +104,15 @@ class Trainer(ABC):
         self._logged: dict[str, list[float]] = {}
 
     @classmethod
-    def _config_from(cls, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
+    def _config_from(cls, engine: Any, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
         if len(positional) > len(cls.POSITIONAL):
             raise ConfigError(f"{cls.__name__} takes {', '.join(cls.POSITIONAL)} after the device: name the others.")
         named = dict(zip(cls.POSITIONAL, positional, strict=False))
         for name in named.keys() & hyperparameters.keys():
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
-        return cls.AGENT.CONFIG.from_dict({**named, **hyperparameters})
+        given, many = {**named, **hyperparameters}, MANY_ENVS.get(engine) if isinstance(engine, str) else None
+        defaults = cls.AGENT.CONFIG.at_scale(given.get("num_envs", many)) if many else {}
+        return cls.AGENT.CONFIG.from_dict({**defaults, **given})
 
     # --- what the user's code calls -----------------------------------------------------------------------
 
@@ -312,7 +314,7 @@ class Trainer(ABC):
             return Evaluator(self.eval_env, episodes, self.seed, "auto", longest)
         if isinstance(self.env, VectorEnv):
             return Evaluator(single_env(self.env), episodes, self.seed, "auto", longest)
-        return Evaluator(self.env, episodes, self.seed, self.envs.name, longest)
+        return Evaluator(self.env, episodes, self.seed, evaluating_engine(self.envs.name), longest)
 
     def describe(self) -> dict[str, Any]:
         """Return algorithm, environment, seed, device, engine, hyperparameters and what is derived from the task."""
@@ -332,6 +334,11 @@ class Trainer(ABC):
         """Whether the simulators can be saved in mid-episode."""
         exact: bool = self.envs.resumes_exactly
         return exact
+
+    @property
+    def inexact_reason(self) -> str:
+        """Why a resumed run differs in bits although its simulators are restored; empty: it does not."""
+        return engine_class(self.envs.name).inexact_reason(self.device)
 
     def specs(self) -> dict[str, Any]:
         """Return both specs as plain values, so that the policy can be rebuilt without the environment."""

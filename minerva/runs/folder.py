@@ -18,7 +18,7 @@ from minerva.errors import RunError
 from minerva.runs import files
 from minerva.runs.origin import INIT_FROM
 
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool", "mujoco-warp", "warp-lang")
 PROVENANCE = ("versions", "commit", "started")
 """Keys of config.yaml that record how a run was made."""
 NOT_COMPARED = (*PROVENANCE, "device", "derived", "history", f"{INIT_FROM}.checkpoint")

@@ -199,7 +199,7 @@ class Run:
         if unavailable_reason:
             self.trainer.start(self.step)
             unavailable_reason = f"the environments start new episodes ({unavailable_reason})"
-        deviations += changed
+        deviations += [*changed, *filter(None, [self.trainer.inexact_reason])]
         if loaded.rows_lost:
             deviations.append("rows of the replay are lost")
         reasons = "; ".join([unavailable_reason] * bool(unavailable_reason) + deviations)

@@ -26,6 +26,10 @@ class Trainable(Protocol):
         """Return whether its simulators can be saved in mid-episode."""
 
     @property
+    def inexact_reason(self) -> str:
+        """Return why a resumed run differs in bits although its simulators are restored; empty: it does not."""
+
+    @property
     def metrics(self) -> Sequence[Metric]:
         """Return the metrics that the algorithm's updates report."""
 

@@ -44,6 +44,8 @@ SMALL = {
 
 ELSEWHERE = {
     "git clone <this repository> minerva && cd minerva": "a checkout is what the tests run in",
+    'pip install -e ".[warp]"': "the Makefile",
+    "minerva train ppo --env beam:Beam --engine warp --device cuda": "tests/envs/test_warp.py",
     "make train": "make test-slow trains with the built wheel",
     "python3 -m venv .venv && . .venv/bin/activate": "the Makefile",
     'pip install torch==2.13.0 -c constraints.txt -e ".[dm-control]"': "the Makefile",

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,10 @@ from minerva.envs.engine import Engine, Episode, Transition, numbers_in
 from minerva.errors import EnvStepError
 from minerva.spec import ActionSpec, ObservationSpec
 
-EPISODE = ("ended", "returns", "lengths")
+EPISODE = ("reported", "returns", "lengths")
 """Outputs of a step from which the episodes are read; the others are those of `inform`."""
+RUNNING = ("returns", "lengths", "limits")
+"""What is known of each environment's current episode."""
 
 
 class DeviceEngine(Engine):
@@ -36,12 +38,13 @@ class DeviceEngine(Engine):
             "simulation": self.start(torch.zeros(num_envs, self.start_numbers, device=device)),
             "returns": torch.zeros(num_envs, dtype=torch.float64, device=device),
             "lengths": torch.zeros(num_envs, dtype=torch.int64, device=device),
+            "limits": torch.full((num_envs,), self.time_limit, device=device),
             "faulty": torch.zeros(num_envs, dtype=torch.bool, device=device),
         }
         self.obs = self.observe(self.state["simulation"])
         self._step = InPlace(self.advanced, self.state, "auto")
         self._ended: list[Tree] = []
-        self._actions: Tensor | None = None
+        self._actions: Any = None  # a tensor between send and recv
 
     # --- implemented by subclasses --------------------------------------------------------------------------
 
@@ -49,6 +52,8 @@ class DeviceEngine(Engine):
     """Uniform random numbers that the start of an episode needs."""
     time_limit: int
     """Steps after which an episode is truncated."""
+    staggered: ClassVar[bool] = False
+    """Whether first episodes are truncated after 1 to `time_limit` steps, so that later ones do not end together."""
 
     @abstractmethod
     def start(self, uniform: Tensor) -> Tree:
@@ -70,17 +75,15 @@ class DeviceEngine(Engine):
 
     def advanced(self, state: Tree, actions: Tensor, uniform: Tensor) -> tuple[Tree, Tree]:
         """Return the state after one step of all environments, with ended ones restarted, and the step's outputs."""
-        scaled = self._low + (actions + 1.0) * 0.5 * (self._high - self._low)
-        within = torch.minimum(torch.maximum(scaled, self._low), self._high)
-        simulation, rewards, terminated = self.simulate(state["simulation"], within)
+        simulation, rewards, terminated = self.simulate(state["simulation"], self.in_units(actions))
         next_obs = self.observe(simulation)
         lengths, returns = state["lengths"] + 1, state["returns"] + rewards
-        truncated = lengths >= self.time_limit
+        truncated = lengths >= state["limits"]
         ended = terminated | truncated
         finite = torch.isfinite(next_obs).flatten(1).all(1) & torch.isfinite(actions).all(1)
         finite = finite & torch.isfinite(rewards.float())  # as they are stored
         info = self.inform(simulation)
-        simulation = _where(ended, self.start(uniform), simulation)
+        simulation = where(ended, self.start(uniform), simulation)
         outputs = {
             "next_obs": next_obs,
             "obs": self.observe(simulation),
@@ -88,6 +91,7 @@ class DeviceEngine(Engine):
             "terminated": terminated,
             "truncated": truncated,
             "ended": ended,
+            "reported": ended & (state["limits"] == self.time_limit),  # a staggered one is shorter than the task's
             "returns": returns,
             "lengths": lengths,
             "info": info,
@@ -96,21 +100,38 @@ class DeviceEngine(Engine):
             "simulation": simulation,
             "returns": torch.where(ended, 0.0, returns),
             "lengths": torch.where(ended, 0, lengths),
+            "limits": torch.where(ended, self.time_limit, state["limits"]),
             "faulty": state["faulty"] | ~finite,
         }
         return new_state, outputs
+
+    def in_units(self, actions: Tensor) -> Tensor:
+        """Return actions in the environment's units, within its bounds, for actions in [-1, 1]."""
+        scaled = self._low + (actions + 1.0) * 0.5 * (self._high - self._low)
+        return torch.minimum(torch.maximum(scaled, self._low), self._high)
+
+    def advance(self, actions: Tensor, uniform: Tensor) -> Tree:
+        """Step all environments and return the outputs of `advanced`."""
+        outputs: Tree = self._step(actions, uniform)
+        return outputs
+
+    def observed_starts(self) -> Tensor:
+        """Return the first observations of episodes that all begin."""
+        return self.observe(self.state["simulation"])
 
     # --- the engine's interface -----------------------------------------------------------------------------
 
     def reset(self, seeds: Sequence[int]) -> Tensor:
         """Reset every environment, environment i with `seeds[i]`, and return `obs`; a step in progress is dropped."""
         draws = [generator(seed, "start", torch.device("cpu")) for seed in seeds]
-        uniform = torch.stack([torch.rand(self.start_numbers, generator=draw) for draw in draws]).to(self.device)
+        drawn = torch.stack([torch.rand(self.start_numbers + 1, generator=draw) for draw in draws]).to(self.device)
         self.generator = generator(seeds[0], "starts", self.device)
         before = mapped(torch.zeros_like, {name: self.state[name] for name in ("returns", "lengths", "faulty")})
-        copy_(self.state, {**before, "simulation": self.start(uniform)})
+        share = drawn[:, -1] if self.staggered else torch.ones_like(drawn[:, -1])
+        limits = torch.ceil(share * self.time_limit).clamp_min(1).long()
+        copy_(self.state, {**before, "limits": limits, "simulation": self.start(drawn[:, :-1])})
         self._actions, self._ended = None, []
-        self.obs = self.observe(self.state["simulation"])
+        self.obs = self.observed_starts()
         return self.obs
 
     def send(self, actions: Tensor) -> None:
@@ -123,7 +144,7 @@ class DeviceEngine(Engine):
         self._check_order(sending=False, under_way=self._actions is not None)
         actions, self._actions = self._actions, None
         uniform = torch.rand((self.num_envs, self.start_numbers), generator=self.generator, device=self.device)
-        outputs = self._step(actions, uniform)
+        outputs = self.advance(actions, uniform)
         self.obs = outputs["obs"].clone()  # a graph writes its outputs into the same memory at every call
         self._ended.append({name: outputs[name].clone() for name in EPISODE} | mapped(torch.clone, outputs["info"]))
         return Transition(*(outputs[name] for name in Transition._fields))
@@ -135,20 +156,15 @@ class DeviceEngine(Engine):
         rows = {name: torch.stack([row[name].double() for row in self._ended]) for name in self._ended[0]}
         faulty = self.state["faulty"].double().expand(1, -1)
         packed = torch.cat([*rows.values(), faulty]).cpu()
+        *parts, faults = packed.split([len(self._ended)] * len(rows) + [1])
         self._ended = []
-        *parts, faults = packed.split([len(rows["ended"])] * len(rows) + [1])
         self._raise_if_faulty(faults[0])
-        episodes = dict(zip(rows, parts, strict=True))
-        ended, returns, lengths = (episodes.pop(name) for name in EPISODE)
-        return [
-            Episode(
-                env,
-                float(returns[t, env]),
-                int(lengths[t, env]),
-                numbers_in({name: values[t, env].item() for name, values in episodes.items()}),
-            )
-            for t, env in ended.nonzero().tolist()
-        ]
+        steps, envs = parts[0].nonzero(as_tuple=True)
+        columns = {name: part[steps, envs].tolist() for name, part in zip(rows, parts, strict=True)}
+        _, returns, lengths = (columns.pop(name) for name in EPISODE)
+        infos = [numbers_in(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+        each = zip(envs.tolist(), returns, map(int, lengths), infos or [{}] * len(returns), strict=True)
+        return [Episode(*episode) for episode in each]
 
     def under_way(self) -> list[tuple[float, int]]:
         """Return the return and the length, so far, of each environment's current episode."""
@@ -157,7 +173,7 @@ class DeviceEngine(Engine):
     def state_dict(self) -> dict[str, Any]:
         """Return the simulations, the unfinished episodes and the state of the generator of starts."""
         simulators = [{"simulation": self.state["simulation"], "generator": self.generator.get_state()}]
-        episodes = {name: self.state[name].cpu().clone() for name in ("returns", "lengths")}
+        episodes = {name: self.state[name].cpu().clone() for name in RUNNING}
         return {**episodes, "obs": self.obs.cpu().clone(), "simulators": simulators, "unavailable_reason": ""}
 
     def load_state_dict(self, state: dict[str, Any]) -> str:
@@ -165,10 +181,10 @@ class DeviceEngine(Engine):
         if len(state["simulators"]) != 1 or len(state["returns"]) != self.num_envs:
             return f"{type(self).__name__} cannot divide its simulation among other processes"
         (simulator,) = state["simulators"]
-        episodes = {name: state[name] for name in ("returns", "lengths")}
+        episodes = {name: state[name] for name in RUNNING}
         copy_(self.state, {**episodes, "simulation": simulator["simulation"]})
         restore_generator(self.generator, simulator["generator"])
-        self.obs = self.observe(self.state["simulation"])
+        self.obs = state["obs"].to(self.device)
         return ""
 
     @classmethod
@@ -189,7 +205,7 @@ class DeviceEngine(Engine):
             )
 
 
-def _where(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
+def where(mask: Tensor, chosen: Any, other: Any) -> Any:
     """Return the rows of `chosen` where `mask` [E] is true, and of `other` elsewhere."""
     return mapped(lambda a, b: torch.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), chosen, other)
 

@@ -11,7 +11,11 @@ ENGINES = {
     "processes": "minerva.envs.engines.subprocesses:SubprocessEngine",
     "vector": "minerva.envs.engines.vector:VectorEngine",
     "torch": "minerva.envs.engines.torch_tasks:TorchEngine",
+    "warp": "minerva.envs.engines.warp:WarpEngine",
 }
+
+MANY_ENVS = {"warp": 2048}
+"""Engines whose default is another number of environments, from which other defaults follow (`Config.at_scale`)."""
 
 FASTEST_FIRST = ("vector", "envpool", "gymnasium")
 """Engines that `auto` tries, in this order."""
@@ -56,7 +60,13 @@ def make_engine(
     return engine_class(engine).make(env, num_envs, share, device or torch.device("cpu"))
 
 
+def evaluating_engine(trained: EngineName) -> EngineName:
+    """Return the engine that evaluates what the engine `trained` trains."""
+    return engine_class(trained).evaluated_with or trained
+
+
 def engine_like(trained: EngineName, env: "EnvLike") -> tuple[EngineName, str | None]:
     """Return (engine, None) for the engine a policy was trained with, or (gymnasium, reason) if that is unavailable."""
-    reason = engine_class(trained).unavailable_reason(env)
+    trained = evaluating_engine(trained)
+    reason = None if trained == "auto" else engine_class(trained).unavailable_reason(env)
     return (trained, None) if reason is None else ("gymnasium", reason)

@@ -1,7 +1,7 @@
 """PPO's hyperparameters."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva.config import (
     AT_LEAST_ONE,
@@ -99,6 +99,24 @@ class PPOConfig(OptimizerConfig):
         if self.normalize_rewards is not None:
             return {}
         return {"rewards": "divided by the standard deviation of the discounted return; dm_control's stay as they are"}
+
+    @classmethod
+    def at_scale(cls, num_envs: int) -> dict[str, Any]:
+        """Return the defaults for thousands of environments: short rollouts, 16 large minibatches, a larger rate.
+
+        A rollout has at least 2 ** 16 rows and 16 steps; published settings have 66,000 to 330,000 rows and 5 to 64
+        steps with 2,048 to 4,096 environments.
+        """
+        steps = max(16, -(-(2**16) // num_envs))
+        return {
+            "num_envs": num_envs,
+            "rollout_steps": steps,
+            "minibatch_size": max(64, num_envs * steps // 16),
+            "update_epochs": 5,
+            "policy_lr": 1e-3,
+            "policy_layer_sizes": (256, 256),
+            "critic_layer_sizes": (256, 256),
+        }
 
     def check(self) -> None:
         """Raise ConfigError if a rollout is smaller than one minibatch."""
