@@ -17,7 +17,7 @@ from minerva.compute.tree import Tree
 from minerva.config import TENSOR
 from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
-from minerva.envs.engines.registry import MANY_ENVS, EngineName, engine_class, evaluating_engine, make_engine
+from minerva.envs.engines.registry import MANY_ENVS, EngineName, evaluating_engine, make_engine
 from minerva.envs.engines.vector import single_env
 from minerva.envs.ids import EnvLike, VectorEnv, env_name
 from minerva.envs.saved import saved
@@ -338,7 +338,7 @@ class Trainer(ABC):
     @property
     def inexact_reason(self) -> str:
         """Why a resumed run differs in bits although its simulators are restored; empty: it does not."""
-        return engine_class(self.envs.name).inexact_reason(self.device)
+        return self.envs.inexact_reason(self.device) if isinstance(self.envs, Engine) else ""  # remote ones use CPUs
 
     def specs(self) -> dict[str, Any]:
         """Return both specs as plain values, so that the policy can be rebuilt without the environment."""

@@ -51,6 +51,7 @@ class Idle:
 
     algo = "ppo"
     resumes_exactly = True
+    inexact_reason = ""
     metrics = ()
     origin = None
 
@@ -239,6 +240,16 @@ def test_a_stopped_run_goes_on_to_the_same_rows_as_one_that_was_not(stop: int, t
     assert again.updates == whole.updates
     assert training_steps(parts) == training_steps(tmp_path / "whole") == [*range(10, 101, 10)]
     assert evaluation_steps(parts) == evaluation_steps(tmp_path / "whole") == [0, 40, 80, 100]
+
+
+def test_a_simulator_that_does_not_repeat_itself_is_named_when_a_run_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Idle, "inexact_reason", "it adds in no fixed order")
+    Idle().train(20, tmp_path, callbacks=[stop_at(10)])
+    with Run(Idle(), 20, tmp_path, RunSettings()):
+        pass
+    assert "but not bit for bit as the uninterrupted run: it adds in no fixed order." in capsys.readouterr().out
 
 
 def test_rows_that_the_checkpoint_does_not_know_are_forgotten(tmp_path: Path) -> None:
