@@ -16,7 +16,7 @@ from minerva.compute.tree import Tree, copy_
 from minerva.data.fields import Field, Fields
 from minerva.data.normalizers import ReturnScale
 from minerva.errors import CheckpointError, ConfigError
-from minerva.spec import Array
+from minerva.layout import Array
 
 FLAGS = ("terminated", "truncated")
 """Stored as numbers, in the last of the float32 columns."""

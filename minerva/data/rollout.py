@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minerva.compute.tree import Tree
 from minerva.data.fields import Fields
-from minerva.spec import Array
+from minerva.layout import Array
 
 
 class Rollout:

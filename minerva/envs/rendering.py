@@ -12,7 +12,7 @@ from minerva.envs.engines.gymnasium import GymnasiumEngine
 from minerva.envs.headless import select_gl_backend
 from minerva.envs.ids import EnvLike, Task, env_name, factory, is_dm_control
 from minerva.errors import EnvError, pip_install
-from minerva.spec import Array
+from minerva.layout import Array
 
 DRAWN_BY_MUJOCO = "gymnasium.envs.mujoco"
 DRAWN_OTHERWISE = ("gymnasium.envs.classic_control", "gymnasium.envs.box2d")

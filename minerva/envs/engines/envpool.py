@@ -21,7 +21,7 @@ from minerva.envs.ids import DM_CONTROL, EnvLike, Task, env_name, factory, is_dm
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError, pip_install
-from minerva.spec import Array
+from minerva.layout import Array
 
 GYMNASIUM_TASKS = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5"),

@@ -18,7 +18,7 @@ from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
 from minerva.envs.spaces import prepared, specs
 from minerva.envs.time_limit import has_time_limit
 from minerva.errors import EnvError, EnvStepError
-from minerva.spec import Array
+from minerva.layout import Array
 
 FLAGS, NUMBERS = frozenset((bool, np.bool_)), frozenset((float, np.float64, np.float32))
 """Types of almost every flag and reward: looked up, because the others take longer to examine."""

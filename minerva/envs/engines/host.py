@@ -11,7 +11,8 @@ from torch import Tensor
 from minerva.envs.engine import Engine, Episode, Transition
 from minerva.envs.snapshot import NoSnapshotError, Snapshot
 from minerva.errors import EnvStepError
-from minerva.spec import LARGEST, ActionSpec, Array, ObservationSpec
+from minerva.layout import Array
+from minerva.spec import LARGEST, ActionSpec, ObservationSpec
 
 Arrays = tuple[Array, Array, Array, Array]
 """Next observation, reward, terminated and truncated of every environment."""

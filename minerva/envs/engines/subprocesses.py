@@ -29,7 +29,7 @@ from minerva.envs.snapshot import NoSnapshotError, Snapshot
 from minerva.envs.spaces import prepared, specs
 from minerva.envs.time_limit import has_time_limit
 from minerva.errors import EnvError, EnvStepError
-from minerva.spec import Array
+from minerva.layout import Array
 
 logger = logging.getLogger("minerva")
 

@@ -17,7 +17,7 @@ from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvFactory, EnvLike, VectorEnv, env_name
 from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError
-from minerva.spec import Array
+from minerva.layout import Array
 
 
 class VectorEngine(HostEngine):
