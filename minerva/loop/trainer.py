@@ -80,6 +80,7 @@ class Trainer(ABC):
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         if config is not None and (positional or hyperparameters):
             raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
+        self.saved_encoder = {} if encoder is None else {ENCODER: encoder_name(encoder)}
         self.env, self.seed, self.ranks = env_id, seed, ranks
         self.saved_env = saved(env_id)
         """What runs save of the environment."""
@@ -91,10 +92,7 @@ class Trainer(ABC):
         self.num_envs: int = self.share.num_envs
         self.collector = self._collector(engine)
         self.envs = self.collector.envs
-        specs = self.envs.observation, self.envs.action
-        how: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks, "encoder": encoder}
-        self.saved_encoder = {} if encoder is None else {ENCODER: encoder_name(encoder)}
-        self.agent = self.AGENT.from_config(*specs, self.share, **how)
+        self.agent = self._made_agent(encoder)
         self._drawn, self._parent = digest(self.agent.policy_state()), None
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
@@ -111,6 +109,11 @@ class Trainer(ABC):
         for name in named.keys() & hyperparameters.keys():
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
         return cls.AGENT.CONFIG.from_dict({**named, **hyperparameters})
+
+    def _made_agent(self, encoder: EncoderFactory | None) -> Any:
+        specs = self.envs.observation, self.envs.action
+        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "ranks": self.ranks, "encoder": encoder}
+        return self.AGENT.from_config(*specs, self.share, **how)
 
     # --- what the user's code calls -----------------------------------------------------------------------
 

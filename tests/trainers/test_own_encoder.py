@@ -87,6 +87,15 @@ def test_an_encoder_that_no_run_could_name_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_the_encoder_that_the_guide_shows_is_one() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "own-network.md").read_text()
+    written: dict[str, Any] = {}
+    exec(guide.split("```python\n")[1].split("```")[0], written)
+    agent = PPOAgent(3, 2, encoder=written["Encoder"])
+    assert agent.network.obs_encoder.size == 64
+    assert agent.act(np.zeros((4, 3))).shape == (4, 2)
+
+
 def test_the_features_are_those_of_the_own_module_on_normalised_numbers() -> None:
     agent = PPOAgent(3, 2, encoder=own_networks.swish)
     agent.network.obs_normalizer.update_stats(5 + 2 * torch.randn(50, 3))
