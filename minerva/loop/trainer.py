@@ -66,21 +66,21 @@ class Trainer(ABC):
         ranks: Ranks = SINGLE,
         config: Any = None,
         eval_env: EnvLike | None = None,
-        encoder: EncoderFactory | None = None,
+        own_encoder: EncoderFactory | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make a trainer from a `config`, or from `hyperparameters`, which are fields of the config.
 
         `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: the name of an engine, an
         engine, or a collector. A vector environment is stepped as it is. Evaluations step copies of the environment, or
-        `eval_env`. `encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
+        `eval_env`. `own_encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
         data-parallel: the config holds the values of all ranks together, of which each takes its share.
         """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         if config is not None and (positional or hyperparameters):
             raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
-        self.saved_encoder = {} if encoder is None else {ENCODER: encoder_name(encoder)}
+        self.saved_encoder = {} if own_encoder is None else {ENCODER: encoder_name(own_encoder)}
         self.env, self.seed, self.ranks = env_id, seed, ranks
         self.saved_env = saved(env_id)
         """What runs save of the environment."""
@@ -92,7 +92,7 @@ class Trainer(ABC):
         self.num_envs: int = self.share.num_envs
         self.collector = self._collector(engine)
         self.envs = self.collector.envs
-        self.agent = self._made_agent(encoder)
+        self.agent = self._made_agent(own_encoder)
         self._drawn, self._parent = digest(self.agent.policy_state()), None
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
@@ -110,9 +110,14 @@ class Trainer(ABC):
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
         return cls.AGENT.CONFIG.from_dict({**named, **hyperparameters})
 
-    def _made_agent(self, encoder: EncoderFactory | None) -> Any:
+    def _made_agent(self, own_encoder: EncoderFactory | None) -> Any:
         specs = self.envs.observation, self.envs.action
-        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "ranks": self.ranks, "encoder": encoder}
+        how: dict[str, Any] = {
+            "seed": self.seed,
+            "device": self.device,
+            "ranks": self.ranks,
+            "own_encoder": own_encoder,
+        }
         return self.AGENT.from_config(*specs, self.share, **how)
 
     # --- what the user's code calls -----------------------------------------------------------------------
