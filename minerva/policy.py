@@ -87,18 +87,18 @@ class Policy:
 
 @with_short_traceback
 def load_policy(
-    path: str | Path, which: str = "best", device: str = "cpu", encoder: EncoderFactory | None = None
+    path: str | Path, which: str = "best", device: str = "cpu", own_encoder: EncoderFactory | None = None
 ) -> Policy:
     """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file.
 
     A text `user/name` that is nothing on this disk is a repository of the Hugging Face Hub, of which the checkpoint is
-    downloaded. `encoder` is the one that it was trained with, if it has an own one: a file does not import what it
+    downloaded. `own_encoder` is the one that it was trained with, if it has one: a file does not import what it
     names.
     """
     is_remote = isinstance(path, str) and is_repository(path)
     file = download(str(path), which) if is_remote else find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
-    encoder = encoder_for(about, encoder, path)
+    own_encoder = encoder_for(about, own_encoder, path)
     try:
         made = agent_class(about["algo"])
         # a setting that did not exist yet has the value that stands for its absence
@@ -106,7 +106,7 @@ def load_policy(
         _check_facts(about)
         observation, action = ObservationSpec.from_dict(about["observation"]), ActionSpec.from_dict(about["action"])
         weights = state["trainer"]["agent"]
-        make = functools.partial(made.from_config, observation, action, config, encoder=encoder)
+        make = functools.partial(made.from_config, observation, action, config, own_encoder=own_encoder)
         _check_shapes(make, weights)
         agent = make(device=device)
         agent.load_policy(weights)

@@ -16,7 +16,6 @@ from minerva.errors import TrainingError
 from minerva.layout import (
     CHOICES,
     NUMBER_BYTES,
-    Array,
     Layout,
     array_shape,
     arrays,
@@ -25,6 +24,7 @@ from minerva.layout import (
     rows,
     vector_sizes,
 )
+from minerva.layout import Array as Array
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that networks, rollouts and replays hold: they are float32."""

@@ -31,7 +31,7 @@ class Evaluate:
     """Engine that steps the environments; None: the one it was trained with."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
-    encoder: str | None = None
+    own_encoder: str | None = None
     """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
 
     def run(self) -> int:
@@ -44,7 +44,7 @@ class Evaluate:
         names = ("env", "seed", "engine", "trust_env")
         overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
         result = evaluate(
-            self.run_dir, episodes=self.episodes, which=which, encoder=typed_encoder(self.encoder), **overrides
+            self.run_dir, episodes=self.episodes, which=which, own_encoder=typed_encoder(self.own_encoder), **overrides
         )
         metrics = result.metrics()
         iqm, (low, high) = interquartile_mean(result.returns), iqm_interval(result.returns)

@@ -32,7 +32,7 @@ class ExportPolicy:
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module. Without it, the card
     shows the evaluation during training."""
-    encoder: str | None = None
+    own_encoder: str | None = None
     """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
 
     def run(self) -> int:
@@ -47,7 +47,7 @@ class ExportPolicy:
                 how: dict[str, Any] = {
                     name: getattr(self, name) for name in ("out", "episodes", "video", "env", "trust_env")
                 }
-                done = export(self.run_dir, self.which.name, encoder=typed_encoder(self.encoder), **how)
+                done = export(self.run_dir, self.which.name, own_encoder=typed_encoder(self.own_encoder), **how)
         except STOPS as stop:
             console.print("stopped: nothing was exported.")
             return status_of(stop)

@@ -45,10 +45,10 @@ class Seeds:
         init_from: Path | None,
         init_optimizer: bool,
         engine: EngineName,
-        encoder: EncoderFactory | None = None,
+        own_encoder: EncoderFactory | None = None,
     ) -> Population:
         """Return the trainers of all seeds as one population."""
-        how = (init_from, engine, init_optimizer, encoder)
+        how = (init_from, engine, init_optimizer, own_encoder)
         return make_population(self.algo, env, self.numbers, device, self.configs, *how)
 
     def folders(self, env: str, out_dir: Path, run_dir: Path | None) -> list[Path]:

@@ -44,7 +44,7 @@ class RunOptions:
     """Arguments of the environment, such as g=1.0 max_episode_steps=100. Values are JSON, or else text."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that a run or config.yaml names to import its module."""
-    encoder: str | None = None
+    own_encoder: str | None = None
     """First layers of the networks, of your own: module:name of a class or function, which may lie in the working
     directory, that makes a torch.nn.Module from the spec of the observations."""
     seed: int = 0
@@ -291,7 +291,7 @@ def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
             "hyperparameters",
         }:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
-    encoder_for(saved, chosen.encoder, "The run")
+    encoder_for(saved, chosen.own_encoder, "The run")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
     hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}

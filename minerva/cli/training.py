@@ -37,12 +37,12 @@ def run(command: TrainCommand) -> int:
     if options.resume is not None and len(options.resume) > 1:
         return _run_seeds(command, _resumed_seeds(command, algo, options.resume), settings)
     ranks = init_from_torchrun(options.device)
-    encoder = typed_encoder(options.encoder)
+    own_encoder = typed_encoder(options.own_encoder)
     engine = _engine_or_collector(algo, config, options, ranks)
     trainer = make_trainer(
         *(algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks),
         init_optimizer=options.init_optimizer,
-        encoder=encoder,
+        own_encoder=own_encoder,
     )
     require_saved_weights(options.config, options.init_from, trainer)
     if options.exact and not options.actors:
@@ -68,8 +68,8 @@ def _run_seeds(command: TrainCommand, seeds: Seeds, settings: dict[str, Any]) ->
     if options.resume is not None and (options.seeds is not None or options.vary is not None):
         raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
     start = options.init_from, options.init_optimizer
-    encoder = typed_encoder(options.encoder)
-    population = seeds.population(options.task, options.device, *start, _engine(options), encoder)
+    own_encoder = typed_encoder(options.own_encoder)
+    population = seeds.population(options.task, options.device, *start, _engine(options), own_encoder)
     require_saved_weights(options.config, options.init_from, population.trainers[0])
     if options.exact:
         _require_snapshots(population.trainers[0])
@@ -109,8 +109,8 @@ def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: 
     engine = _engine(options)
     if not options.actors:
         return engine
-    if options.encoder is not None:
-        raise ConfigError("--actors takes Minerva's own encoders alone: leave out --actors, or --encoder.")
+    if options.own_encoder is not None:
+        raise ConfigError("--actors takes Minerva's own encoders alone: leave out --actors, or --own-encoder.")
     if ranks.count > 1:
         raise ConfigError("--actors serves a single learner: start it without torchrun.")
     from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import

@@ -13,7 +13,7 @@ def typed_encoder(name: str | None) -> Any:
         return None
     module, _, place = name.partition(":")
     if not module or not place:
-        raise ConfigError(f"encoder is {name!r}: write the module and the name of its factory, as module:name.")
+        raise ConfigError(f"own_encoder is {name!r}: write the module and the name of its factory, as module:name.")
     import_from_here(name)
     try:
         found: Any = importlib.import_module(module)
@@ -21,10 +21,10 @@ def typed_encoder(name: str | None) -> Any:
         if error.name != module.partition(".")[0]:
             raise
         raise ConfigError(
-            f"encoder is {name!r}, and no module {module!r} can be imported: start in its folder, or install it."
+            f"own_encoder is {name!r}, and no module {module!r} can be imported: start in its folder, or install it."
         ) from None
     for part in place.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise ConfigError(f"encoder is {name!r}, and the module {module!r} has no class or function of that name.")
+        raise ConfigError(f"own_encoder is {name!r}, and the module {module!r} has no class or function of that name.")
     return found

@@ -36,7 +36,7 @@ class RecordVideo:
     """Seed of the first episode (10000 is added); None: the run's seed."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
-    encoder: str | None = None
+    own_encoder: str | None = None
     """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
 
     def run(self) -> int:
@@ -52,7 +52,7 @@ class RecordVideo:
                 show = _show_progress(status, self.settings.episodes)
                 names = ("out", "env", "seed", "trust_env")
                 overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
-                overrides["encoder"] = typed_encoder(self.encoder)
+                overrides["own_encoder"] = typed_encoder(self.own_encoder)
                 video = record(self.run_dir, self.which.name, self.settings, progress=show, **overrides)
         except STOPS as stop:
             console.print("stopped: no video was written.")

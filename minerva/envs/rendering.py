@@ -70,6 +70,8 @@ class DrawnEnv:
         except Exception as error:  # whatever MuJoCo's or the user's renderer raises
             raise EnvError(f"{self.name} cannot be drawn ({_named(error)}).") from error
         picture = np.asarray(drawn)
+        if picture.dtype.kind == "f" and picture.size and picture.min() >= 0 and picture.max() <= 1:  # as MinAtar's are
+            picture = (255 * picture).astype(np.uint8)
         if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
             raise EnvError(
                 f"{self.name} draws {picture.dtype} pictures of shape {picture.shape}: its render must return bytes of "

@@ -88,13 +88,13 @@ class Agent(ABC):
         seed: int = 0,
         ranks: Ranks = SINGLE,
         config: Config | None = None,
-        encoder: EncoderFactory | None = None,
+        own_encoder: EncoderFactory | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make an agent from a `config`, or from `hyperparameters`, which are fields of the config.
 
         Bounds default to -1 and 1. `layer_sizes` are the widths of the networks' hidden layers, which follow what
-        `encoder` makes of the spec of the observations, if it is given. The agent's state is replicated on all
+        `own_encoder` makes of the spec of the observations, if it is given. The agent's state is replicated on all
         data-parallel `ranks`.
         """
         self.config = self._config_by_hand(layer_sizes, hyperparameters) if config is None else config
@@ -103,7 +103,7 @@ class Agent(ABC):
         self.device, self.ranks = torch.device(device), ranks
         self.generator = generator(seed, "agent", self.device)
         self.optimizer = Optimizer.of(self.config)
-        self.observation, self.encoder = self._encodable(ObservationSpec.of(obs_dim), encoder), encoder
+        self.observation, self.own_encoder = self._encodable(ObservationSpec.of(obs_dim), own_encoder), own_encoder
         with seeded(seed, "networks"):
             self._make(self.observation.size, self._usable(act_dim), action_low, action_high)
         self.state = self._initial_state()
@@ -118,10 +118,10 @@ class Agent(ABC):
         seed: int = 0,
         device: str | torch.device = "cpu",
         ranks: Ranks = SINGLE,
-        encoder: EncoderFactory | None = None,
+        own_encoder: EncoderFactory | None = None,
     ) -> Self:
         """Make an agent of any algorithm with actions in [-1, 1], as trainers and `load_policy` do."""
-        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config, encoder=encoder)
+        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config, own_encoder=own_encoder)
 
     @classmethod
     def _config_by_hand(cls, layer_sizes: Sequence[Sequence[int]], hyperparameters: Mapping[str, Any]) -> Config:
@@ -148,10 +148,12 @@ class Agent(ABC):
         return action
 
     @classmethod
-    def _encodable(cls, observation: ObservationSpec, encoder: EncoderFactory | None) -> ObservationSpec:
+    def _encodable(cls, observation: ObservationSpec, own_encoder: EncoderFactory | None) -> ObservationSpec:
         """Return the spec of the observations; raise ConfigError if the agent has no encoder for them."""
-        if not cls.ENCODES and (observation.images or encoder is not None):
-            what = "an encoder is given" if encoder else f"an image of shape {observation.images[0][1:]} is observed"
+        if not cls.ENCODES and (observation.images or own_encoder is not None):
+            what = (
+                "an encoder is given" if own_encoder else f"an image of shape {observation.images[0][1:]} is observed"
+            )
             raise ConfigError(f"{what}, and {cls.__name__} learns from vectors alone: train with PPO or V-MPO.")
         return observation
 

@@ -66,35 +66,31 @@ class Trainer(ABC):
         ranks: Ranks = SINGLE,
         config: Any = None,
         eval_env: EnvLike | None = None,
-        encoder: EncoderFactory | None = None,
+        own_encoder: EncoderFactory | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make a trainer from a `config`, or from `hyperparameters`, which are fields of the config.
 
         `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: the name of an engine, an
         engine, or a collector. A vector environment is stepped as it is. Evaluations step copies of the environment, or
-        `eval_env`. `encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
+        `eval_env`. `own_encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
         data-parallel: the config holds the values of all ranks together, of which each takes its share.
         """
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         if config is not None and (positional or hyperparameters):
             raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
+        self.saved_encoder = {} if own_encoder is None else {ENCODER: encoder_name(own_encoder)}
         self.env, self.seed, self.ranks = env_id, seed, ranks
         self.saved_env = saved(env_id)
         """What runs save of the environment."""
         self.eval_env = eval_env
-        if isinstance(env_id, VectorEnv) and config is None:
-            hyperparameters.setdefault("num_envs", env_id.num_envs)
         self.config = self._config_from(engine, positional, hyperparameters) if config is None else config
         self.device = usable_device(device)
         self.num_envs: int = self.share.num_envs
         self.collector = self._collector(engine)
         self.envs = self.collector.envs
-        specs = self.envs.observation, self.envs.action
-        how: dict[str, Any] = {"seed": seed, "device": self.device, "ranks": ranks, "encoder": encoder}
-        self.saved_encoder = {} if encoder is None else {ENCODER: encoder_name(encoder)}
-        self.agent = self.AGENT.from_config(*specs, self.share, **how)
+        self.agent = self._made_agent(own_encoder)
         self._drawn, self._parent = digest(self.agent.policy_state()), None
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
@@ -103,16 +99,29 @@ class Trainer(ABC):
         """Settings that were changed during the run, with their present values."""
         self._logged: dict[str, list[float]] = {}
 
-    @classmethod
-    def _config_from(cls, engine: Any, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
-        if len(positional) > len(cls.POSITIONAL):
-            raise ConfigError(f"{cls.__name__} takes {', '.join(cls.POSITIONAL)} after the device: name the others.")
-        named = dict(zip(cls.POSITIONAL, positional, strict=False))
+    def _config_from(self, engine: Any, positional: Sequence[Any], hyperparameters: Mapping[str, Any]) -> Any:
+        if len(positional) > len(self.POSITIONAL):
+            raise ConfigError(
+                f"{type(self).__name__} takes {', '.join(self.POSITIONAL)} after the device: name the others."
+            )
+        if isinstance(self.env, VectorEnv):
+            hyperparameters = {"num_envs": self.env.num_envs, **hyperparameters}
+        named = dict(zip(self.POSITIONAL, positional, strict=False))
         for name in named.keys() & hyperparameters.keys():
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
         given, many = {**named, **hyperparameters}, MANY_ENVS.get(engine) if isinstance(engine, str) else None
-        defaults = cls.AGENT.CONFIG.at_scale(given.get("num_envs", many)) if many else {}
-        return cls.AGENT.CONFIG.from_dict({**defaults, **given})
+        defaults = self.AGENT.CONFIG.at_scale(given.get("num_envs", many)) if many else {}
+        return self.AGENT.CONFIG.from_dict({**defaults, **given})
+
+    def _made_agent(self, own_encoder: EncoderFactory | None) -> Any:
+        specs = self.envs.observation, self.envs.action
+        how: dict[str, Any] = {
+            "seed": self.seed,
+            "device": self.device,
+            "ranks": self.ranks,
+            "own_encoder": own_encoder,
+        }
+        return self.AGENT.from_config(*specs, self.share, **how)
 
     # --- what the user's code calls -----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from minerva.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:  # PyTorch, which reading a command's options does not need
     from minerva.networks.observations import EncoderFactory
 
-ENCODER = "encoder"
+ENCODER = "own_encoder"
 """Key in a run's config and checkpoints: `module:name` of the factory."""
 
 
@@ -21,7 +21,7 @@ def encoder_name(factory: Any) -> str:
         found = getattr(found, part, None)
     if not callable(factory) or found is not factory:
         raise ConfigError(
-            f"The encoder is {factory!r}: give a class or a function of a module, so that the run can name it."
+            f"The own_encoder is {factory!r}: give a class or a function of a module, so that the run can name it."
         )
     return f"{module}:{name}"
 
@@ -35,8 +35,8 @@ def encoder_for(about: Mapping[str, Any], given: "EncoderFactory | str | None", 
     if named is not None and given is None:
         raise CheckpointError(
             f"{source} was trained with the encoder {str(named)[:200]!r}, which is not part of Minerva, and a file may "
-            "not import code: if you trust it, give it in Python as encoder=..., on the command line as "
-            "--encoder module:name."
+            "not import code: if you trust it, give it in Python as own_encoder=..., on the command line as "
+            "--own-encoder module:name."
         )
     if named is None and given is not None:
         raise CheckpointError(f"{source} was trained without an own encoder: leave out the one that is given.")

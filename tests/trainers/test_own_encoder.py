@@ -22,7 +22,7 @@ from minerva.trainers.ppo.agent import PPOAgent
 
 @pytest.mark.parametrize("algo", SMALL)
 def test_an_own_encoder_is_trained_stacked_resumed_loaded_and_exported(algo: str, tmp_path: Path) -> None:
-    how: dict[str, Any] = {**ROLLOUT, **SMALL[algo], "total_steps": 64, "encoder": own_networks.Glance}
+    how: dict[str, Any] = {**ROLLOUT, **SMALL[algo], "total_steps": 64, "own_encoder": own_networks.Glance}
     train(algo, Seeing, run_dir=tmp_path / "whole", settings=QUIET, **how)
     stop = {**QUIET, "callbacks": [lambda step, metrics, trainer: True]}
     train(algo, Seeing, run_dir=tmp_path / "parts", settings=stop, **how)
@@ -31,13 +31,13 @@ def test_an_own_encoder_is_trained_stacked_resumed_loaded_and_exported(algo: str
         assert torch.equal(whole, parts)
     train_seeds(algo, Seeing, [0, 1], run_dir=tmp_path / "both", settings=QUIET, **{**how, "total_steps": 32})
     config = yaml.safe_load((tmp_path / "whole" / "config.yaml").read_text())
-    assert config["encoder"] == "own_networks:Glance"
-    with pytest.raises(CheckpointError, match=r"encoder 'own_networks:Glance', which is not part.*--encoder"):
+    assert config["own_encoder"] == "own_networks:Glance"
+    with pytest.raises(CheckpointError, match=r"encoder 'own_networks:Glance', which is not part.*--own-encoder"):
         load_policy(tmp_path / "whole")
-    policy = load_policy(tmp_path / "whole", "last", encoder=own_networks.Glance)
+    policy = load_policy(tmp_path / "whole", "last", own_encoder=own_networks.Glance)
     module = next(part for part in policy.agent.policy_function.module.modules() if type(part) is own_networks.Glance)
     before = type(policy.agent).from_config(
-        policy.observation, policy.action, policy.agent.config, encoder=own_networks.Glance
+        policy.observation, policy.action, policy.agent.config, own_encoder=own_networks.Glance
     )
     untrained = next(part for part in before.policy_function.module.modules() if type(part) is own_networks.Glance)
     assert not torch.equal(module.columns.weight, untrained.columns.weight), "its weights have learned"
@@ -52,43 +52,52 @@ def test_a_file_that_names_an_encoder_imports_nothing_and_a_person_may(
     monkeypatch.setattr(sys, "path", [*sys.path])
     short = ["--total-steps", "64", "--num-envs", "2", "--rollout-steps", "16", "--minibatch-size", "16"]
     quick = ["--update-epochs", "1", "--eval-episodes", "1", "--eval-every", "64", "--compile", "off"]
-    assert main(["train", "ppo", "--encoder", "myncoder:make", "--run-dir", "run", *short, *quick]) == 0
-    assert "--encoder myncoder:make" in " ".join(capsys.readouterr().out.split()), "the next command names it too"
+    assert main(["train", "ppo", "--own-encoder", "myncoder:make", "--run-dir", "run", *short, *quick]) == 0
+    assert "--own-encoder myncoder:make" in " ".join(capsys.readouterr().out.split()), "the next command names it too"
     config = yaml.safe_load(Path("run/config.yaml").read_text())
-    assert config["encoder"] == "own_networks:swish"
+    assert config["own_encoder"] == "own_networks:swish"
     for command in (["evaluate", "run"], ["train", "ppo", "--resume", "run"], ["train", "ppo", "--config", "run"]):
         del sys.modules["own_networks"]
         assert main(command) != 0
         assert "if you trust it" in " ".join(capsys.readouterr().err.split())
         assert "own_networks" not in sys.modules
         sys.modules["own_networks"] = own_networks
-    assert main(["evaluate", "run", "--encoder", "myncoder:make", "--episodes", "1"]) == 0
-    assert len(evaluate("run", encoder=own_networks.swish, episodes=1).returns) == 1
+    assert main(["evaluate", "run", "--own-encoder", "myncoder:make", "--episodes", "1"]) == 0
+    assert len(evaluate("run", own_encoder=own_networks.swish, episodes=1).returns) == 1
     with pytest.raises(CheckpointError, match="does not fit its own config"):
-        load_policy("run", encoder=lambda observation: torch.nn.Linear(3, 5))
+        load_policy("run", own_encoder=lambda observation: torch.nn.Linear(3, 5))
 
 
 @pytest.mark.parametrize(
-    ("encoder", "reason"),
+    ("own_encoder", "reason"),
     [
         (own_networks.scalar, r"gave \(2,\) for a batch of 2 observations: it must give \[batch, features\]"),
         (own_networks.noisy, "encoder's 1 is a Dropout.*use LayerNorm"),
         (own_networks.forgotten, "returned a int: it must return a torch.nn.Module"),
     ],
 )
-def test_an_encoder_that_cannot_be_one_is_refused(encoder: Any, reason: str) -> None:
+def test_an_encoder_that_cannot_be_one_is_refused(own_encoder: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        PPOAgent(3, 2, encoder=encoder)
+        PPOAgent(3, 2, own_encoder=own_encoder)
 
 
 def test_an_encoder_that_no_run_could_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give a class or a function of a module"):
-        train("ppo", "Pendulum-v1", encoder=lambda observation: torch.nn.Linear(3, 5), run_dir=tmp_path / "run")
+        train("ppo", "Pendulum-v1", own_encoder=lambda observation: torch.nn.Linear(3, 5), run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
+def test_the_encoder_that_the_guide_shows_is_one() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "own-network.md").read_text()
+    written: dict[str, Any] = {}
+    exec(guide.split("```python\n")[1].split("```")[0], written)
+    agent = PPOAgent(3, 2, own_encoder=written["Encoder"])
+    assert agent.network.obs_encoder.size == 64
+    assert agent.act(np.zeros((4, 3))).shape == (4, 2)
+
+
 def test_the_features_are_those_of_the_own_module_on_normalised_numbers() -> None:
-    agent = PPOAgent(3, 2, encoder=own_networks.swish)
+    agent = PPOAgent(3, 2, own_encoder=own_networks.swish)
     agent.network.obs_normalizer.update_stats(5 + 2 * torch.randn(50, 3))
     obs = 5 + 2 * np.random.default_rng(0).normal(size=(4, 3))
     normalized = agent.network.obs_normalizer(torch.as_tensor(obs, dtype=torch.float32))

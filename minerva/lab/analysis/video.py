@@ -54,16 +54,16 @@ def record(
     env: EnvLike | None = None,
     seed: int | None = None,
     trust_env: bool = False,
-    encoder: EncoderFactory | None = None,
+    own_encoder: EncoderFactory | None = None,
     progress: Progress = lambda episode, step, total: None,
 ) -> Video:
     """Record the policy of a run (or of a checkpoint) into its folder `videos`, or into the file `out`.
 
-    `env`, `trust_env` and `encoder` are those of `minerva.evaluate`. MuJoCo chooses its renderer when it is imported:
-    in a process without a display that has already imported it, use the command `minerva video` instead.
+    `env`, `trust_env` and `own_encoder` are those of `minerva.evaluate`. MuJoCo chooses its renderer when it is
+    imported: in a process without a display that has already imported it, use the command `minerva video` instead.
     """
     how = (settings or VideoSettings()).checked()
-    policy = load_policy(run, which, encoder=encoder)
+    policy = load_policy(run, which, own_encoder=own_encoder)
     target = out or _default_file(Path(run), which, how.format)
     if target.suffix != f".{how.format}":
         raise ConfigError(f"{target} does not end in .{how.format}: give another name, or another --format.")

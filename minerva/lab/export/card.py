@@ -1,7 +1,6 @@
 """Model card: describes the policy, its return and how to run it, with the front matter that model hubs read."""
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import yaml
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.lab.export.graph import OBSERVATIONS
 from minerva.runs.origin import Origin
+from minerva.spec import ObservationSpec
 from minerva.trainers.registry import ALGORITHMS
 from minerva.version import __version__
 
@@ -91,9 +91,16 @@ def _what(about: dict[str, Any], checkpoint: str) -> str:
         f"# {algorithm.title} on {_text(about['env'])}\n\n"
         f"A policy trained with Minerva {__version__}: {algorithm.title} ({algorithm.long_title}), "
         f"seed {about['seed']}, its checkpoint `{checkpoint}` after {about['step']:,} of {about['total_steps']:,} "
-        f"steps. It maps {math.prod(about['observation']['shape'])} numbers of observation to {_actions(about)}"
+        f"steps. It maps {_observations(about)} to {_actions(about)}"
         f"{_task(about)}{_origin(about)}"
     )
+
+
+def _observations(about: dict[str, Any]) -> str:
+    """Return what the policy observes."""
+    spec = ObservationSpec.from_dict(about["observation"])
+    images = [f"an image of {' x '.join(map(str, shape))}" for _, *shape in spec.images]
+    return " and ".join(images + [f"{spec.numbers} numbers of observation"] * bool(spec.numbers))
 
 
 def _actions(about: dict[str, Any]) -> str:
@@ -137,7 +144,7 @@ def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
     commands = f"pip install {' '.join(_packages(about))}\npython run_policy.py{_named_id(about)}"
     return (
         "## Use it\n\n"
-        f"Without torch, with `policy.onnx` (input `observations` [B, O], output `actions` {_shape(about)}); "
+        f"Without torch, with `policy.onnx` ({_inputs(about)}, output `actions` {_shape(about)}); "
         "`run_policy.py` plays an episode:\n\n"
         f"```\n{commands}\n```\n\n"
         f"On {OBSERVATIONS:,} observations its actions differ from the original policy's "
@@ -145,6 +152,12 @@ def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
         "```python\nimport minerva\n\n"
         f'policy = minerva.load_policy("{checkpoint}")\naction = policy.act(observation)\n```'
     )
+
+
+def _inputs(about: dict[str, Any]) -> str:
+    if about["observation"]["dtype"] == "uint8":
+        return "an input for each array that the environment gives"
+    return "input `observations` [B, O]"
 
 
 def _shape(about: dict[str, Any]) -> str:

@@ -54,13 +54,13 @@ def export(
     video: bool = True,
     env: str | None = None,
     trust_env: bool = False,
-    encoder: EncoderFactory | None = None,
+    own_encoder: EncoderFactory | None = None,
 ) -> Export:
     """Export the policy of a run (or of a checkpoint) into `out`, or into the folder `export` of the run.
 
     The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment
-    cannot be made again; `env`, `trust_env` and `encoder` are those of `minerva.evaluate`. `video` records an episode
-    if the run has no video.
+    cannot be made again; `env`, `trust_env` and `own_encoder` are those of `minerva.evaluate`. `video` records an
+    episode if the run has no video.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
@@ -73,9 +73,9 @@ def export(
         raise RunError(
             f"{checkpoint} has an unusual name: use letters, digits, dots and dashes, as it goes on the card."
         )
-    policy = load_policy(run, which, encoder=encoder)
+    policy = load_policy(run, which, own_encoder=own_encoder)
     graph = exported(policy)
-    how: dict[str, Any] = {"env": env, "trust_env": trust_env, "encoder": encoder}
+    how: dict[str, Any] = {"env": env, "trust_env": trust_env, "own_encoder": own_encoder}
     score = _score(run, which, policy, episodes, how)
     with _moved_when_complete(target) as folder:
         video_file = _add_video(run, which, folder, how) if video else None
@@ -150,7 +150,7 @@ def _add_video(run: Path, which: str, folder: Path, how: dict[str, Any]) -> str 
     command = [*PYTHON, "-m", "minerva", "video", str(run), f"--{which}", "--seconds", str(VIDEO_SECONDS)]
     out = folder / "replay.mp4"
     trust = [*(["--trust-env"] if how["trust_env"] else []), *(["--env", how["env"]] if how["env"] else [])]
-    trust += [] if how["encoder"] is None else ["--encoder", encoder_name(how["encoder"])]
+    trust += [] if how["own_encoder"] is None else ["--own-encoder", encoder_name(how["own_encoder"])]
     done = subprocess.run([*command, *trust, "--out", str(out)], capture_output=True, text=True, env=search_path())
     if done.returncode == 0:
         return out.name

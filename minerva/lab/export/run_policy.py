@@ -12,11 +12,12 @@ import onnxruntime
 
 session = onnxruntime.InferenceSession(Path(__file__).with_name("policy.onnx"), providers=["CPUExecutionProvider"])
 about = session.get_modelmeta().custom_metadata_map
+image = session.get_inputs()[0].type == "tensor(uint8)"
 
 
 def act(observations: np.ndarray) -> np.ndarray:
     """Return the environment's actions for raw observations of the environment.  [B, O] -> [B, D], one choice: [B]"""
-    return session.run(["actions"], {"observations": np.asarray(observations, np.float32)})[0]
+    return session.run(["actions"], {"observations": np.asarray(observations, np.uint8 if image else np.float32)})[0]
 
 
 if __name__ == "__main__":
@@ -28,7 +29,7 @@ if __name__ == "__main__":
 
     if about["env"].startswith("dm_control/"):
         import shimmy  # noqa: F401  registers dm_control's tasks with gymnasium
-    env = gym.wrappers.FlattenObservation(gym.make(env_id, **kwargs))
+    env = gym.make(env_id, **kwargs) if image else gym.wrappers.FlattenObservation(gym.make(env_id, **kwargs))
     observation, total, over = env.reset(seed=0)[0], 0.0, False
     while not over:
         observation, reward, terminated, truncated, _ = env.step(act(observation[None])[0])

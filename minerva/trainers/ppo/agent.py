@@ -51,7 +51,7 @@ class PPOAgent(Agent):
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config, act_dim = self.config, len(action.low)
         options = (config.policy_layer_sizes, config.critic_layer_sizes, config.initial_log_std, action.counts)
-        encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.encoder)
+        encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.own_encoder)
         self.network = ActorCritic(encoder, act_dim, *options).to(self.device)
         bounds = (bound.to(self.device) for bound in action_bounds(action_low, action_high, act_dim))
         distribution = distribution_of(Gaussian(*bounds), action.counts)

@@ -78,7 +78,7 @@ class VMPOAgent(Agent):
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config = self.config
-        encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.encoder)
+        encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.own_encoder)
         sizes = (encoder, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
         self.policy = SquashedGaussianPolicy(
             *(*sizes, action_low, action_high, config.shared_encoder, config.ppo_like_backbone),
