@@ -115,13 +115,8 @@ class Trainer(ABC):
 
     def _made_agent(self, own_encoder: EncoderFactory | None) -> Any:
         specs = self.envs.observation, self.envs.action
-        how: dict[str, Any] = {
-            "seed": self.seed,
-            "device": self.device,
-            "ranks": self.ranks,
-            "own_encoder": own_encoder,
-        }
-        return self.AGENT.from_config(*specs, self.share, **how)
+        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "ranks": self.ranks}
+        return self.AGENT.from_config(*specs, self.share, **how, own_encoder=own_encoder)
 
     # --- what the user's code calls -----------------------------------------------------------------------
 
