@@ -215,6 +215,17 @@ def test_one_absurd_observation_hardly_changes_how_others_are_seen(value: float,
     assert torch.equal(hit.var[others], usual.var[others])
 
 
+def test_among_many_rows_an_outlier_is_found_and_all_others_count_in_full() -> None:
+    rows = observations(50_000)
+    usual, hit = RunningNorm(DIM), RunningNorm(DIM)
+    usual.update_stats(rows)
+    torch.testing.assert_close(usual.var, rows.double().var(0, correction=0), rtol=1e-9, atol=1e-12)
+    for n in (17, 24):  # 24: among the rows that are sorted
+        rows[n, 1] = 1e9
+    hit.update_stats(rows)
+    assert hit.var[1] < 1.1 * usual.var[1]
+
+
 def test_what_is_no_outlier_counts_in_full() -> None:
     """A scale that grows a thousandfold, a sensor that speaks once in a hundred rows, a first change, tiny batches."""
     grown = torch.cat([10.0**n * observations(500, seed=n) for n in range(4)])
