@@ -1,4 +1,4 @@
-"""Minerva: MPO, V-MPO and PPO for continuous control.
+"""Minerva: MPO, V-MPO and PPO for control, with continuous or discrete actions.
 
 >>> import minerva
 >>> result = minerva.train("ppo", "Pendulum-v1")

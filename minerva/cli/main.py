@@ -35,7 +35,7 @@ DONE, FAILED, WRONG_INPUT = 0, 1, 2
 
 STOPPED_EARLY = "stopped before the first checkpoint was written: run the same command again."
 
-DESCRIPTION = f"""Minerva {__version__}: MPO, V-MPO, PPO and SAC for continuous control.
+DESCRIPTION = f"""Minerva {__version__}: MPO, V-MPO, PPO and SAC for control.
 
 minerva --version prints the version, minerva --tyro-print-completion bash (or zsh, tcsh) a script that completes
 commands and options."""
