@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -25,6 +26,8 @@ class Report:
     """Print the final table as Markdown."""
     latex: bool = False
     """Print the final table as LaTeX (needs the LaTeX package booktabs)."""
+    over: Literal["steps", "seconds"] = "steps"
+    """What learning curves are drawn over: environment steps, or seconds since the run was started."""
     title: str = "Training report"
     """Heading of the page."""
 
@@ -55,6 +58,6 @@ class Report:
             raise ConfigError(f"{out} is a folder: give a file name, such as {out / 'report.html'}.")
         if not out.absolute().parent.is_dir():
             raise ConfigError(f"{out.parent} does not exist: create it, or give another --out.")
-        write_atomically(out, page(comparison, self.title, out.stem, unread))
+        write_atomically(out, page(comparison, self.title, out.stem, unread, self.over))
         make_console().print(printable(f"report: {out}"), markup=False, soft_wrap=True)
         return 0

@@ -20,6 +20,8 @@ from minerva.runs.origin import INIT_FROM
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy", "envpool", "mujoco-warp", "warp-lang")
 PROVENANCE = ("versions", "commit", "started")
+STARTED = "%Y-%m-%dT%H:%M:%S%z"
+"""How the time of a run's start is written."""
 """Keys of config.yaml that record how a run was made."""
 NOT_COMPARED = (*PROVENANCE, "device", "derived", "history", f"{INIT_FROM}.checkpoint")
 """Keys that are ignored when two configs are compared; of the weights that a run began with, their place is."""
@@ -193,7 +195,7 @@ def provenance() -> dict[str, Any]:
         "versions": versions
         | {"torch_threads": torch.get_num_threads(), "instructions": _instructions(), "gpu": _gpu()},
         "commit": _commit(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "started": time.strftime(STARTED),
     }
 
 

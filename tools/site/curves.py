@@ -68,13 +68,13 @@ def write_svg(path: Path, drawn: Drawn) -> None:
 def _draw(axes: Axes, task: str, lines: Sequence[tuple[str, Curve]], entries: Sequence[str]) -> None:
     for entry, line in lines:
         colour = COLOURS[entries.index(entry) % len(COLOURS)]
-        axes.plot(line.steps, line.middle, color=colour, linewidth=1.4, label=entry)
-        axes.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(line.x, line.middle, color=colour, linewidth=1.4, label=entry)
+        axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
     axes.set_title(task.removeprefix("dm_control/"), fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: short(steps)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlim(0, max(float(np.max(line.steps)) for _, line in lines))
+    axes.set_xlim(0, max(float(np.max(line.x)) for _, line in lines))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

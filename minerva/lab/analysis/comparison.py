@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from minerva.lab.analysis.records import Record
 from minerva.lab.analysis.statistics import Array, Scores
 from minerva.trainers.registry import ALGORITHMS, published_as, title
 
+Over = Literal["steps", "seconds"]
+"""What a learning curve is drawn over: environment steps, or seconds since the run was started."""
 SUITE_MAXIMUM = {"dm_control": 1000.0}
 """Suites whose tasks all have the same maximum return, with that return."""
 
@@ -225,25 +227,31 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 class Curve(NamedTuple):
-    """Interquartile mean over seeds and its confidence interval, at the steps that all seeds reached."""
+    """Interquartile mean over seeds and its confidence interval, at the steps or seconds that all seeds reached."""
 
-    steps: Array
+    x: Array
     middle: Array
     low: Array
     high: Array
 
 
-def curve(cell: Cell) -> Curve | None:
+def points(record: Record, over: Over = "steps") -> tuple[Array, Array]:
+    """Return a seed's evaluations: the steps or seconds at which they were, where known, and the mean returns."""
+    at = [point.step if over == "steps" else point.seconds for point in record.curve]
+    known = [(x, point.mean) for x, point in zip(at, record.curve, strict=True) if x is not None]
+    x, means = np.array(known, dtype=np.float64).reshape(-1, 2).T
+    return x, means
+
+
+def curve(cell: Cell, over: Over = "steps") -> Curve | None:
     """Return a cell's learning curve, or None if its records have no evaluations."""
-    known = [record.curve for record in cell.records if record.curve]
+    known = [found for record in cell.records if len((found := points(record, over))[0])]
     if not known:
         return None
-    steps = [np.array([point.step for point in points], dtype=np.float64) for points in known]
-    reached = min(each[-1] for each in steps)
-    longest = max(steps, key=len)
+    reached = min(x[-1] for x, _ in known)
+    longest = max((x for x, _ in known), key=len)
     grid = longest[longest <= reached]
-    means = [[point.mean for point in points] for points in known]
-    values = np.stack([np.interp(grid, each, mean) for each, mean in zip(steps, means, strict=True)])
+    values = np.stack([np.interp(grid, x, means) for x, means in known])
     return Curve(grid, *statistics.iqm_band(values))
 
 

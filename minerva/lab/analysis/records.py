@@ -6,14 +6,17 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from minerva.config import check_plain
 from minerva.errors import CheckpointError, RunError
 from minerva.lab.analysis.health import Track, tracks
 from minerva.runs.checkpoint import load_checkpoint
-from minerva.runs.folder import RunFolder, read_config
+from minerva.runs.folder import STARTED, RunFolder, read_config
 from minerva.runs.metrics import read_rows
 from minerva.runs.origin import Origin
 
@@ -29,10 +32,12 @@ LARGEST_FILE = 200_000_000
 
 
 class Point(NamedTuple):
-    """One deterministic evaluation: the environment step and every episode's return."""
+    """One deterministic evaluation: the environment step, every episode's return, and when it was."""
 
     step: int
     returns: list[float]
+    seconds: float | None = None
+    """Since the run was started, pauses included; None if it is not known."""
 
     @property
     def mean(self) -> float:
@@ -182,7 +187,7 @@ def read_result(path: Path) -> Record:
             budget=_count(kept.get("total_steps") or _rounded(steps)),
             steps=steps,
             returns=_numbers(kept["returns"]),
-            curve=_curve(kept.get("curve", [])),
+            curve=_curve(kept.get("curve", []), [(0, 0.0), (steps, float(seconds))] if seconds else ()),
             source=path,
             random=_number(kept.get("random")),
             settings=dict(hyperparameters),
@@ -210,8 +215,9 @@ def read_run(folder: Path) -> list[Record]:
     try:
         algo, env, seed = _text(config["algo"]), _text(config["env"]), _count(config["seed"])
         files = RunFolder(folder, algo)
-        curve = _curve(read_rows(files.evaluations) if files.evaluations.is_file() else [])
         rows = read_rows(files.metrics) if files.metrics.is_file() else []
+        clock = _clock(rows, config)
+        curve = _curve(read_rows(files.evaluations) if files.evaluations.is_file() else [], clock)
         settings = dict(config["hyperparameters"])
         if not curve:
             return []
@@ -285,8 +291,23 @@ def _videos(folder: Path) -> tuple[Path, ...]:
 # --- shared by both -----------------------------------------------------------------------------------------------
 
 
-def _curve(rows: Sequence[Mapping[str, Any]]) -> list[Point]:
-    return [Point(_count(row["step"]), _numbers(row["returns"])) for row in rows]
+def _curve(rows: Sequence[Mapping[str, Any]], clock: Sequence[tuple[int, float]]) -> list[Point]:
+    """Return the evaluations; `clock` are steps with the seconds at which they were reached, in order."""
+    taken = [_count(row["step"]) for row in rows]
+    seconds = np.interp(taken, *zip(*clock, strict=True)).tolist() if clock else [None] * len(taken)
+    return [
+        Point(step, _numbers(row["returns"]), second) for step, row, second in zip(taken, rows, seconds, strict=True)
+    ]
+
+
+def _clock(rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Return the steps of a run's reports with the seconds since its start; nothing if that is not known."""
+    times = [(_count(row["step"]), _number(row["charts/time"])) for row in rows if "charts/time" in row]
+    try:
+        started = datetime.strptime(str(config.get("started")), STARTED).timestamp()
+    except ValueError:
+        return []
+    return [(0, 0.0), *((step, time - started) for step, time in times if time is not None)]
 
 
 def _about(kept: Mapping[str, Any]) -> dict[str, str]:

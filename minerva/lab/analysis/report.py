@@ -10,7 +10,7 @@ from typing import Any
 
 from minerva.lab.analysis import details, sections
 from minerva.lab.analysis.chart import colour
-from minerva.lab.analysis.comparison import Comparison, short
+from minerva.lab.analysis.comparison import Comparison, Over, short
 from minerva.lab.analysis.markup import data_block, section
 from minerva.lab.analysis.records import Record
 from minerva.version import __version__
@@ -34,14 +34,16 @@ argue for these statistics. The numbers agree with their library rliable.</p>
 """
 
 
-def page(comparison: Comparison, title: str, name: str = "report", unread: Sequence[Exception] = ()) -> str:
+def page(
+    comparison: Comparison, title: str, name: str = "report", unread: Sequence[Exception] = (), over: Over = "steps"
+) -> str:
     """Return the report as one HTML page; `name` is the stem of the files it offers for download.
 
-    `unread` says of each run that could not be read why.
+    Learning curves are drawn `over` steps or seconds. `unread` says of each run that could not be read why.
     """
     style, script = _asset("report.css"), _asset("report.js")
     parts = {
-        "curves": ("Learning curves", sections.curves(comparison)),
+        "curves": ("Learning curves", sections.curves(comparison, over)),
         "final": ("Final performance", sections.finals(comparison)),
         "over-tasks": ("Comparison over tasks", sections.aggregates(comparison)),
         "health": ("Constraint health", sections.health(comparison)),

@@ -6,12 +6,22 @@ from html import escape
 import numpy as np
 
 from minerva.lab.analysis import statistics
-from minerva.lab.analysis.chart import Chart, Level, Line, Values, figure
-from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Comparison, Group, Task, curve, number, short
+from minerva.lab.analysis.chart import Chart, Level, Line, figure
+from minerva.lab.analysis.comparison import (
+    SUITE_MAXIMUM,
+    Cell,
+    Comparison,
+    Group,
+    Over,
+    Task,
+    curve,
+    number,
+    points,
+    short,
+)
 from minerva.lab.analysis.health import own_panels, panels
 from minerva.lab.analysis.markup import entry_name, table, td
 from minerva.lab.analysis.peers import published
-from minerva.lab.analysis.records import Record
 from minerva.metrics import Panel
 
 OPEN_TASKS = 3
@@ -21,9 +31,9 @@ OPEN_TASKS = 3
 # --- learning curves ------------------------------------------------------------------------------------------------
 
 
-def curves(comparison: Comparison) -> str:
+def curves(comparison: Comparison, over: Over = "steps") -> str:
     """Return one learning-curve chart per task."""
-    drawn = [_curve_chart(comparison, task) for task in comparison.tasks]
+    drawn = [_curve_chart(comparison, task, over) for task in comparison.tasks]
     if not any(drawn):
         return ""
     what = "Interquartile mean over seeds with its 95 % confidence interval; thin lines are single seeds. "
@@ -31,13 +41,13 @@ def curves(comparison: Comparison) -> str:
     return f'<p class="soft">{what}</p><div class="charts">{"".join(drawn)}</div>'
 
 
-def _curve_chart(comparison: Comparison, task: Task) -> str:
+def _curve_chart(comparison: Comparison, task: Task, over: Over) -> str:
     lines = []
     for cell in comparison.of(task):
-        found = curve(cell)
+        found = curve(cell, over)
         if found is not None:
             place = comparison.entries.index(cell.entry)
-            seeds = [_points(record) for record in cell.records if record.curve]
+            seeds = [found for record in cell.records if len((found := points(record, over))[0])]
             lines.append(Line(place, cell.entry, *found, seeds=seeds if len(seeds) > 1 else ()))
     if not lines:
         return ""
@@ -45,11 +55,9 @@ def _curve_chart(comparison: Comparison, task: Task) -> str:
     seeds_text = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     note = f"{seeds_text} seed{'s' * (counts[-1] > 1)}"
     levels = _levels(comparison.of(task), lines)
+    if over == "seconds":
+        return figure(Chart(task.name, lines, "seconds since the start", note=note, levels=levels, x_numbers=True))
     return figure(Chart(task.name, lines, note=note, levels=levels, x_range=(0, task.budget)))
-
-
-def _points(record: Record) -> tuple[Values, Values]:
-    return np.array([float(point.step) for point in record.curve]), np.array([point.mean for point in record.curve])
 
 
 def _levels(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Level]:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from minerva.errors import RunError
 from minerva.lab.analysis.comparison import Cell, Task, compare, curve, number, short
 from minerva.lab.analysis.peers import best_peer, figures, means_over, published
 from minerva.lab.analysis.records import Point, Record, read_records
-from minerva.lab.analysis.sections import finals
+from minerva.lab.analysis.sections import curves, finals
 from minerva.runs.metrics import read_rows
 from minerva.trainers.registry import published_as
 
@@ -38,14 +39,35 @@ def test_a_grid_of_runs_is_read_with_its_labels_and_evaluations(grid: Path) -> N
         assert [record.seed for record in cell.records] == [0, 1]
         for record in cell.records:
             written = read_rows(record.source / "eval" / "evaluations.jsonl")
-            assert [point._asdict() for point in record.curve] == [
-                {"step": row["step"], "returns": row["returns"]} for row in written
+            assert [(point.step, point.returns) for point in record.curve] == [
+                (row["step"], row["returns"]) for row in written
             ]
             assert record.returns == written[-1]["returns"]
             assert record.protocol == "last evaluation of training, 2 deterministic episodes"
             assert record.finished
             assert record.random is not None
             assert record.random < 0
+
+
+def test_a_curve_over_seconds_has_the_times_at_which_steps_were_reported(grid: Path, tmp_path: Path) -> None:
+    cell = cells(grid)["MPO", "Pendulum-v1 at 384"]
+    for record in cell.records:
+        reports = [row for row in read_rows(record.source / "metrics.jsonl") if "charts/time" in row]
+        started = yaml.safe_load((record.source / "config.yaml").read_text())["started"]
+        seconds = {row["step"]: row["charts/time"] - datetime.fromisoformat(started).timestamp() for row in reports}
+        assert record.curve[0].seconds == 0
+        assert record.curve[-1].seconds == pytest.approx(seconds[record.curve[-1].step])
+    found = curve(cell, "seconds")
+    assert found is not None
+    assert found.x[-1] <= min(record.curve[-1].seconds or 0 for record in cell.records)
+    assert "seconds since the start" in curves(compare(cell.records), "seconds")
+
+    undated = shutil.copytree(cell.records[0].source, tmp_path / "undated")
+    config = (undated / "config.yaml").read_text()
+    (undated / "config.yaml").write_text(re.sub("(?m)^started: .*", "started: yesterday", config))
+    (alone,) = cells(undated).values()
+    assert curve(alone, "seconds") is None
+    assert curve(alone) is not None
 
 
 def test_the_kl_is_shown_over_its_bound(grid: Path) -> None:
@@ -168,7 +190,7 @@ def test_a_curve_ends_where_the_shortest_seed_ends() -> None:
     long, other = record(0, [0, 5, 10], [0.0, 5.0, 10.0]), record(1, [0, 4, 8], [0.0, 40.0, 80.0])
     found = curve(Cell("PPO", Task("E-v5", 10), (long, other)))
     assert found is not None
-    np.testing.assert_array_equal(found.steps, [0, 5])
+    np.testing.assert_array_equal(found.x, [0, 5])
     np.testing.assert_allclose(found.middle, [0, (5 + 50) / 2])  # the second seed's 50 lies between 40 and 80
     np.testing.assert_allclose([found.low[1], found.high[1]], [5, 50])
 
