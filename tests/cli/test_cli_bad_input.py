@@ -53,7 +53,7 @@ REFUSED = [
         "train sac --env CartPole-v1",
         ("actions are discrete", "SACAgent takes continuous", "PPO or V-MPO, which take all, or with MPO"),
     ),
-    Refused(f"train ppo --env {IMAGES}", ("images of shape (8, 8, 3)", "Use the task's state observations")),
+    Refused(f"train mpo --env {IMAGES}", ("image of shape (8, 8, 3)", "train with PPO or V-MPO")),
     # hyperparameters
     Refused("train ppo --gamma 1.5", ("gamma is 1.5: it must be in [0, 1]",)),
     Refused("train ppo --gamma -0.1", ("gamma is -0.1: it must be in [0, 1]",)),
@@ -91,7 +91,7 @@ REFUSED = [
     Refused("train ppo --threads 0", ("threads is 0: it must be at least 1",)),
     Refused("train ppo --eval-every 0", ("eval_every is 0: it must be at least 1",)),
     Refused("train ppo --eval-episodes 0", ("eval_episodes is 0: it must be at least 1",)),
-    Refused("train ppo --engine warp", ("'warp'", "--engine", "'gymnasium'")),
+    Refused("train ppo --engine wrap", ("'wrap'", "--engine", "'gymnasium'")),
     Refused("train ppo --compile maybe", ("'maybe'", "--compile", "'auto', 'off'")),
     Refused("train ppo --preset Pendulum", ("Pendulum is not a preset of ppo", "Did you mean Pendulum-v1")),
     # folders
