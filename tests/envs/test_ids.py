@@ -92,7 +92,7 @@ def test_a_wrong_id_is_refused_with_the_nearest_name(written: str, meant: str) -
 
 
 def test_an_id_like_no_other_is_refused_with_some_names_and_their_number() -> None:
-    with pytest.raises(EnvError, match=rf"Known: Acrobot-v1, .*\({len(known_ids())} in all\)"):
+    with pytest.raises(EnvError, match=rf"Known: \S+, .*\({len(known_ids())} in all\)"):
         make_engine("qqqqqqqq", 1)
 
 
