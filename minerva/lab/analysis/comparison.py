@@ -245,7 +245,7 @@ def points(record: Record, over: Over = "steps") -> tuple[Array, Array]:
 
 def curve(cell: Cell, over: Over = "steps") -> Curve | None:
     """Return a cell's learning curve, or None if its records have no evaluations."""
-    known = [found for record in cell.records if len((found := points(record, over))[0])]
+    known = [seed for seed in (points(record, over) for record in cell.records) if len(seed[0])]
     if not known:
         return None
     reached = min(x[-1] for x, _ in known)

@@ -294,7 +294,8 @@ def _videos(folder: Path) -> tuple[Path, ...]:
 def _curve(rows: Sequence[Mapping[str, Any]], clock: Sequence[tuple[int, float]]) -> list[Point]:
     """Return the evaluations; `clock` are steps with the seconds at which they were reached, in order."""
     taken = [_count(row["step"]) for row in rows]
-    seconds = np.interp(taken, *zip(*clock, strict=True)).tolist() if clock else [None] * len(taken)
+    steps, times = np.array(clock, dtype=np.float64).reshape(-1, 2).T
+    seconds = np.interp(taken, steps, times).tolist() if clock else [None] * len(taken)
     return [
         Point(step, _numbers(row["returns"]), second) for step, row, second in zip(taken, rows, seconds, strict=True)
     ]

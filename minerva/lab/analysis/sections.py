@@ -47,7 +47,7 @@ def _curve_chart(comparison: Comparison, task: Task, over: Over) -> str:
         found = curve(cell, over)
         if found is not None:
             place = comparison.entries.index(cell.entry)
-            seeds = [found for record in cell.records if len((found := points(record, over))[0])]
+            seeds = [seed for seed in (points(record, over) for record in cell.records) if len(seed[0])]
             lines.append(Line(place, cell.entry, *found, seeds=seeds if len(seeds) > 1 else ()))
     if not lines:
         return ""
