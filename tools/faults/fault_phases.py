@@ -39,8 +39,8 @@ PHASES: dict[str, list[tuple[type, str]]] = {
 OF_A_CHECKPOINT = ("resume", "video")
 """Phases that only a run with a checkpoint has."""
 
-OF_AN_ID = [engine for engine in ENGINES if engine != "vector"]
-"""Engines that make their environments from an id; the other one steps an object of the user's."""
+OF_AN_ID = [engine for engine in ENGINES if engine not in ("vector", "warp")]
+"""Engines that have the task; `vector` steps an object of the user's, and `warp` MuJoCo alone."""
 CELLS = [(algo, engine) for engine in OF_AN_ID for algo in TASKS]
 TOTAL, EVERY = 512, 64
 """Steps of a run, and between its evaluations: more than one for each kill, so that no run ends before its last."""

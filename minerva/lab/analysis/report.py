@@ -37,10 +37,7 @@ argue for these statistics. The numbers agree with their library rliable.</p>
 def page(
     comparison: Comparison, title: str, name: str = "report", unread: Sequence[Exception] = (), over: Over = "steps"
 ) -> str:
-    """Return the report as one HTML page; `name` is the stem of the files it offers for download.
-
-    Learning curves are drawn `over` steps or seconds. `unread` says of each run that could not be read why.
-    """
+    """Return the report as one HTML page: curves `over` steps or seconds, `unread` runs, downloads called `name`."""
     style, script = _asset("report.css"), _asset("report.js")
     parts = {
         "curves": ("Learning curves", sections.curves(comparison, over)),
