@@ -95,7 +95,7 @@ wheel-test: $(VENV)/.dev
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/minerva-*.whl
 	$(PYTHON) -m venv build/wheel/checker
 	build/wheel/checker/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/mathdoc-*.whl pytest
-	cp -r packages/mathdoc/examples/fields build/wheel/fields && cd build/wheel/fields && rm fields/adam.py fields/attention.py docs/notation/[a]*.toml docs/exercises.py
+	cp -r packages/mathdoc/examples/fields build/wheel/fields && cd build/wheel/fields && rm fields/adam.py fields/attention.py docs/notation/[a]*.toml docs/exercises.py docs/unmarked.toml
 	cd build/wheel/fields && ../checker/bin/mathdoc init fields && ../checker/bin/mathdoc check && ../checker/bin/python -m pytest -q --mathdoc
 	cd build/wheel && venv/bin/minerva train ppo --total-steps 10000 --out-dir trained
 	cd build/wheel && venv/bin/python -c "import glob, minerva; print(minerva.load_policy(glob.glob('trained/*')[0]).act([1.0, 0.0, 0.0]))"
