@@ -18,6 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from minerva import Callback
+from minerva.envs.engines.warp import WarpEngine
+from minerva.trainers.registry import trainer_class
+
 ENVS = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5"]
 NEVER = 10**12
 
@@ -84,13 +88,54 @@ def in_process(args: argparse.Namespace, one: dict) -> dict:
     return told if process.returncode == 0 else {**told, "failed": process.returncode, "log": lines[-25:]}
 
 
+class Clock(Callback):
+    """The seconds, steps and training returns of reports, and the seconds, steps and scores of evaluations."""
+
+    def __init__(self, args: argparse.Namespace, one: dict, about: dict) -> None:
+        self.args, self.one, self.about = args, one, about
+        self.reports, self.curve = [], []
+
+    @property
+    def now(self) -> float:
+        """Seconds since the process was started."""
+        return time.time() - self.one["began"]
+
+    def on_update(self, step: int, metrics: dict, trainer: object) -> bool:
+        """Note a report; a rate has been measured once it had its seconds."""
+        self.reports.append((self.now, step, metrics.get("train/episode_return")))
+        long = len(self.reports) > 4 and self.reports[-1][0] - self.reports[3][0] > self.args.seconds
+        return self.args.what == "rate" and long
+
+    def on_evaluation(self, step: int, metrics: dict, trainer: object) -> bool:
+        """Note a score and print what is known, so that a run that is killed has told it; stop at the score."""
+        self.curve.append((round(self.now, 1), step, metrics["eval/return_mean"]))
+        print("RESULT " + json.dumps(self.result()), flush=True)
+        return bool(self.reached())
+
+    def reached(self) -> list[tuple[float, int, float]]:
+        """Return the evaluations that reached the score."""
+        return [row for row in self.curve if self.args.what == "score" and row[2] >= self.one["score"]]
+
+    def result(self) -> dict:
+        """Return the measurement so far."""
+        reports, reached = self.reports, self.reached()
+        returns = [row[2] for row in reports if row[2] is not None]
+        seconds, steps = (reports[-1][i] - reports[3][i] for i in (0, 1)) if len(reports) > 4 else (0.0, 0)
+        return {
+            **self.about,
+            "seconds_to_first_report": round(reports[0][0], 1) if reports else None,
+            "steps_per_second": round(steps / seconds) if seconds else None,
+            "seconds_to_score": reached[0][0] if reached else None,
+            "steps_to_score": reached[0][1] if reached else None,
+            "last_score": self.curve[-1][2] if self.curve else None,
+            "last_train_return": returns[-1] if returns else None,
+            "curve": self.curve,
+        }
+
+
 def measured(args: argparse.Namespace, one: dict) -> dict:
     """One measurement, in this process."""
-    from minerva import Callback
-    from minerva.envs.engines.warp import WarpEngine
-    from minerva.trainers.registry import trainer_class
-
-    began, imported = one["began"], time.time()
+    imported = time.time()
     WarpEngine.captures = not args.eager
     if args.what == "engine":
         return engine_alone(args, one)
@@ -98,42 +143,13 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
     trainer = trainer_class(args.algo)(
         one["env"], one["seed"], args.device, engine="warp", num_envs=one["worlds"], **settings
     )
-    made, rate = time.time(), args.what == "rate"
-
-    class Clock(Callback):
-        """The seconds, steps and training returns of reports, and the seconds, steps and scores of evaluations."""
-
-        reports, curve = [], []
-
-        def on_update(self, step: int, metrics: dict, trainer: object) -> bool:
-            self.reports.append((time.time() - began, step, metrics.get("train/episode_return")))
-            return rate and len(self.reports) > 4 and self.reports[-1][0] - self.reports[3][0] > args.seconds
-
-        def on_evaluation(self, step: int, metrics: dict, trainer: object) -> bool:
-            score = metrics["eval/return_mean"]
-            self.curve.append((round(time.time() - began, 1), step, score))
-            print("RESULT " + json.dumps(self.result()), flush=True)  # a run that is killed has told so far
-            return not rate and score >= one["score"]
-
-        def result(self) -> dict:
-            reports, returns = self.reports, [row[2] for row in self.reports if row[2] is not None]
-            seconds, steps = (reports[-1][i] - reports[3][i] for i in (0, 1)) if len(reports) > 4 else (0.0, 0)
-            reached = [] if rate else [row for row in self.curve if row[2] >= one["score"]]
-            return {
-                "algo": args.algo,
-                "config": trainer.config.to_dict(),
-                "seconds_to_import": round(imported - began, 1),
-                "seconds_to_make": round(made - imported, 1),
-                "seconds_to_first_report": round(reports[0][0], 1) if reports else None,
-                "steps_per_second": round(steps / seconds) if seconds else None,
-                "seconds_to_score": reached[0][0] if reached else None,
-                "steps_to_score": reached[0][1] if reached else None,
-                "last_score": self.curve[-1][2] if self.curve else None,
-                "last_train_return": returns[-1] if returns else None,
-                "curve": self.curve,
-            }
-
-    clock = Clock()
+    about = {
+        "algo": args.algo,
+        "config": trainer.config.to_dict(),
+        "seconds_to_import": round(imported - one["began"], 1),
+        "seconds_to_make": round(time.time() - imported, 1),
+    }
+    clock, rate = Clock(args, one, about), args.what == "rate"
     steps = NEVER if rate else args.steps
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(

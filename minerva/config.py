@@ -128,6 +128,16 @@ class Config:
         """Return the defaults for an engine that steps `num_envs` environments together, thousands on a GPU."""
         return {"num_envs": num_envs}
 
+    @staticmethod
+    def rollouts_at_scale(num_envs: int) -> dict[str, Any]:
+        """Return the sizes of on-policy rollouts of thousands of environments: short ones, in 16 large minibatches.
+
+        A rollout has at least 2 ** 16 rows and 16 steps; published settings have 66,000 to 330,000 rows and 5 to 64
+        steps with 2,048 to 4,096 environments.
+        """
+        steps = max(16, -(-(2**16) // num_envs))
+        return {"num_envs": num_envs, "rollout_steps": steps, "minibatch_size": max(64, num_envs * steps // 16)}
+
     def check(self) -> None:
         """Raise ConfigError if fields contradict each other; algorithms override this."""
 

@@ -32,6 +32,7 @@ def test_the_python_of_a_guide_runs(
     page: str, finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (GUIDES / f"{page}.md").read_text(), re.M | re.S)
+    assert blocks
     script = "\n".join(blocks).replace("runs/<folder>", str(finished_run.folder))
     short = re.sub(r"trainer\.train\((\d)00_000,", r"trainer.train(\1 * 2_048, **WATCHED,", script)
     monkeypatch.chdir(tmp_path)

@@ -135,7 +135,8 @@ def test_what_pays_is_learned_from_camera_numbers_and_choices_together(algo: str
     how: dict[str, Any] = {**SMALL[algo], "num_envs": 8, "rollout_steps": 32, "policy_lr": 3e-3}
     sizes = {name: (32,) for name in SMALL[algo] if name.endswith("sizes")}
     result = train(algo, Seeing, run_dir=tmp_path, total_steps=256 * 80, settings=QUIET, **{**how, **sizes})
-    assert result.after > 0.7 * LENGTH  # who misses one of the three is right half the time
+    least = {"ppo": 0.95, "vmpo": 0.7}  # who misses one of the three is right half the time
+    assert result.after > least[algo] * LENGTH
 
 
 def test_an_agent_takes_images_in_an_own_loop_and_stores_them_as_bytes() -> None:

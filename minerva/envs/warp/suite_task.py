@@ -5,6 +5,7 @@ come to rest, which a GPU cannot do for single worlds. Each start is one of `STA
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -73,9 +74,9 @@ class SuiteTask(Task):
         reward = self.reward(data, actions)
         return reward, torch.zeros_like(reward, dtype=torch.bool)
 
+    @abstractmethod
     def reward(self, data: Any, actions: Tensor) -> Tensor:
         """Return the reward of each world.  -> [E]"""
-        raise NotImplementedError
 
     # --- the model's names ----------------------------------------------------------------------------------
 

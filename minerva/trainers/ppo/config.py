@@ -102,16 +102,9 @@ class PPOConfig(OptimizerConfig):
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
-        """Return the defaults for thousands of environments: short rollouts, 16 large minibatches, a larger rate.
-
-        A rollout has at least 2 ** 16 rows and 16 steps; published settings have 66,000 to 330,000 rows and 5 to 64
-        steps with 2,048 to 4,096 environments.
-        """
-        steps = max(16, -(-(2**16) // num_envs))
+        """Return the defaults for thousands of environments: large minibatches, a larger rate, wider networks."""
         return {
-            "num_envs": num_envs,
-            "rollout_steps": steps,
-            "minibatch_size": max(64, num_envs * steps // 16),
+            **cls.rollouts_at_scale(num_envs),
             "update_epochs": 5,
             "policy_lr": 1e-3,
             "policy_layer_sizes": (256, 256),
