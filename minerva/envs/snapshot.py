@@ -126,7 +126,7 @@ class _Encoder:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             return {"function": [self.encode(cell, f"{path}.<closure>") for cell in cells]}
         if _hides_state(type(value)) or not hasattr(value, "__dict__"):
-            raise NoSnapshotError(f"{path} is a {type(value).__module__}.{type(value).__name__}, which cannot be read")
+            raise NoSnapshotError(f"{path} is a {_kind(value)}, which cannot be read")
         attributes = {"env": value.env} if type(value).__name__ in CHECKERS else vars(value)
         return {
             "object": [_kind(value), {name: self.encode(part, f"{path}.{name}") for name, part in attributes.items()}]
@@ -254,7 +254,8 @@ def _hides_state(kind: type) -> bool:
 
 
 def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    module = getattr(type(value), "__module__", "")  # a type that SWIG made, such as Box2D's, has none
+    return f"{module}.{type(value).__qualname__}".lstrip(".")
 
 
 def _is(value: Any, package: str, name: str) -> bool:

@@ -31,7 +31,7 @@ class OnPolicyTrainer(Trainer):
 
     @functools.cached_property
     def reward_norm(self) -> RewardNorm | None:
-        """Reward normaliser, or None; by default dm_control's rewards are not normalised."""
+        """Reward normaliser, or None: rewards as they are."""
         setting = self.config.normalize_rewards
         normalized = not is_dm_control(self.env) if setting is None else setting
         return RewardNorm(self.num_envs, self.config.gamma, self.device) if normalized else None

@@ -95,14 +95,15 @@ def test_the_normalisers_state_is_part_of_the_trainers() -> None:
 @pytest.mark.parametrize(
     ("env", "wanted", "normalized"),
     [
-        ("Pendulum-v1", None, True),
-        ("dm_control/pendulum/swingup", None, False),
-        ("Pendulum-v1", False, False),
-        ("dm_control/pendulum/swingup", True, True),
+        ("Pendulum-v1", {}, True),
+        ("dm_control/pendulum/swingup", {}, True),
+        ("dm_control/pendulum/swingup", {"normalize_rewards": False}, False),
+        ("Pendulum-v1", {"normalize_rewards": None}, True),
+        ("dm_control/pendulum/swingup", {"normalize_rewards": None}, False),
     ],
 )
-def test_dm_control_rewards_are_left_alone_unless_asked(env: str, wanted: bool | None, normalized: bool) -> None:
-    trainer = PPOTrainer(env, rollout_steps=64, normalize_rewards=wanted)
+def test_rewards_of_every_task_are_normalised_unless_asked_otherwise(env: str, wanted: Any, normalized: bool) -> None:
+    trainer = PPOTrainer(env, rollout_steps=64, **wanted)
     assert (trainer.reward_norm is not None) is normalized
 
 

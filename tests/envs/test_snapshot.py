@@ -208,6 +208,20 @@ class Odd(gym.Env[Any, Any]):
         return np.zeros(1), 0.0, False, False, {}
 
 
+class Nameless(type):
+    """Kind of a type without `__module__`, such as those of Box2D's bindings."""
+
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        raise AttributeError("__module__")
+
+
+class Handle(metaclass=Nameless):
+    """A type of no module."""
+
+    __slots__ = ()
+
+
 def shared() -> dict[str, Any]:
     whole = np.zeros(4)
     return {"whole": whole[:], "part": whole[2:]}
@@ -217,6 +231,7 @@ def shared() -> dict[str, Any]:
     ("held", "reason"),
     [
         ({"handle": ctypes.c_int(3)}, r"env\.handle is a ctypes\.c_int, which cannot be read"),
+        ({"handle": Handle()}, r"env\.handle is a Handle, which cannot be read"),
         ({"stream": (number for number in range(9))}, r"env\.stream is a builtins\.generator"),
         ({"nested": {"deep": [ctypes.c_int(3)]}}, r"env\.nested\['deep'\]\[0\] is a"),
         ({"objects": np.array([object()])}, r"env\.objects is an array of object"),

@@ -57,8 +57,9 @@ class VMPOConfig(OptimizerConfig):
     blind_first_rollout: bool = True
     """Whether the first rollout's actions are independent of observations, whose scale is not known yet; it is measured
     on that rollout before learning from it, so that the units of observations change nothing."""
-    normalize_rewards: Annotated[bool | None, LOOP, AlsoCalled("norm_reward")] = None
-    """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control."""
+    normalize_rewards: Annotated[bool | None, LOOP, AlsoCalled("norm_reward")] = True
+    """Divide rewards by the running std of the discounted return and clip to ±10. None: yes, but not for dm_control, as
+    in the first version."""
 
     # Advantages
     gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
@@ -134,9 +135,10 @@ class VMPOConfig(OptimizerConfig):
 
     def derived(self, actions: int) -> dict[str, str]:
         """Return the rule for the scale of rewards."""
-        if self.normalize_rewards is not None:
+        if self.normalize_rewards is False:
             return {}
-        return {"rewards": "divided by the standard deviation of the discounted return; dm_control's stay as they are"}
+        apart = "; dm_control's stay as they are" if self.normalize_rewards is None else ""
+        return {"rewards": f"divided by the standard deviation of the discounted return{apart}"}
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
