@@ -25,6 +25,7 @@ from minerva.runs.folder import read_config
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.registry import trainer_class
+from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 CPU = torch.device("cpu")
 CHEETAH, REACHER = "HalfCheetah-v5", "Reacher-v5"
@@ -117,6 +118,24 @@ def test_its_state_goes_on_bit_for_bit_also_from_another_world_and_without_graph
         actions = drawn(source, first)
         one, other = first.step(actions), second.step(actions)
         assert all(torch.equal(a, b) for a, b in zip((first.obs, *one), (second.obs, *other), strict=True))
+
+
+def test_seeds_joined_are_one_simulator_and_each_is_what_it_is_alone() -> None:
+    parts, alone = [worlds(REACHER, 3, seed) for seed in (0, 7)], [worlds(REACHER, 3, seed) for seed in (0, 7)]
+    joined, source = WarpEngine.joined(parts), np.random.default_rng(0)
+    assert joined.simulator.worlds == 6
+    for _ in range(60):  # past the ends of episodes, and their new starts
+        actions = drawn(source, joined)
+        step = joined.step(actions)
+        each = [one.step(part) for one, part in zip(alone, actions.chunk(2), strict=True)]
+        assert all(torch.equal(a, torch.cat(b)) for a, b in zip(step, zip(*each, strict=True), strict=True))
+        assert torch.equal(joined.obs, torch.cat([one.obs for one in alone]))
+    loaded = worlds(REACHER, 3, 99)
+    assert loaded.load_state_dict(parts[1].state_dict()) == ""
+    for _ in range(10):
+        actions = drawn(source, loaded)
+        steps = loaded.step(actions), alone[1].step(actions)
+        assert torch.equal(steps[0].next_obs, steps[1].next_obs)
 
 
 def test_a_world_that_diverges_is_reset_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -225,12 +244,13 @@ def test_an_own_task_is_trained_by_its_name_and_evaluated(beam: str, tmp_path: P
 NETWORKS = {"policy_layer_sizes": (16,), "critic_layer_sizes": (16,)}
 SMALL: dict[Any, tuple[int, dict[str, Any]]] = {
     PPOTrainer: (256, {**NETWORKS, "rollout_steps": 8, "num_envs": 8, "minibatch_size": 32, "update_epochs": 2}),
+    VMPOTrainer: (256, {"policy_layer_sizes": (16,), "rollout_steps": 8, "num_envs": 8, "minibatch_size": 32}),
     MPOTrainer: (2_048, {**NETWORKS, "num_envs": 32, "updates_per_step": 1 / 64, "bfloat16_targets": False}),
 }
 """Steps to a report at which runs are stopped, and settings."""
 
 
-@pytest.mark.parametrize("kind", SMALL, ids=["ppo", "mpo"])
+@pytest.mark.parametrize("kind", SMALL, ids=["ppo", "vmpo", "mpo"])
 def test_a_run_resumes_bit_for_bit_on_the_cpu_and_is_evaluated_with_mujoco(kind: Any, tmp_path: Path) -> None:
     steps, small = SMALL[kind]
 
