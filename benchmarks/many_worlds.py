@@ -8,7 +8,8 @@
 Every measurement is a process of its own, and its seconds count from that process's start. A score is the mean of
 `--episodes` deterministic episodes in MuJoCo on the CPU; steps a second of a run for a score include evaluations. The
 file holds one JSON object a measurement, also of one that failed or reached `--limit`: then with what it had told.
-`--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors.
+`--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors. `--uncompiled` runs
+the learner as graphs of PyTorch's own kernels: they begin sooner than compiled ones, and are slower.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 
 from minerva import Callback
+from minerva.compute import compiled
 from minerva.envs.engines.warp import WarpEngine
 from minerva.trainers.registry import trainer_class
 
@@ -44,6 +46,7 @@ def parsed() -> argparse.Namespace:
     p.add_argument("--set", nargs="*", default=[], help="hyperparameters, NAME=JSON ...")
     p.add_argument("--compile", default="auto")
     p.add_argument("--matmul", default="highest", choices=["highest", "high"])
+    p.add_argument("--uncompiled", action="store_true", help="graphs without torch.compile")
     p.add_argument("--eager", action="store_true")
     p.add_argument("--limit", type=float, default=560, help="seconds of one measurement")
     p.add_argument("--one", help=argparse.SUPPRESS)
@@ -139,6 +142,7 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
     """One measurement, in this process."""
     imported = time.time()
     WarpEngine.captures = not args.eager
+    compiled.MIN_CALLS_TO_COMPILE = NEVER if args.uncompiled else compiled.MIN_CALLS_TO_COMPILE
     if args.what == "engine":
         return engine_alone(args, one)
     settings = {name: json.loads(value) for name, _, value in (word.partition("=") for word in args.set)}

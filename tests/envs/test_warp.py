@@ -138,6 +138,11 @@ def test_seeds_joined_are_one_simulator_and_each_is_what_it_is_alone() -> None:
         assert torch.equal(steps[0].next_obs, steps[1].next_obs)
 
 
+def test_a_task_is_made_once_for_all_seeds() -> None:
+    assert worlds(CHEETAH, 2).task is worlds(CHEETAH, 3, seed=1).task
+    assert worlds(REACHER, 2).task is not worlds(CHEETAH, 2).task
+
+
 def test_a_world_that_diverges_is_reset_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     engine = worlds(num_envs=64)
     for _ in range(30):
