@@ -2,12 +2,14 @@
 
     python benchmarks/many_worlds.py rate --out rates.json --worlds 2048 4096 8192
     python benchmarks/many_worlds.py score --out scores.json --runs HalfCheetah-v5=8000 dm_control/cheetah/run=850
+    python benchmarks/many_worlds.py score --algo mpo --worlds 1024 --runs HalfCheetah-v5=8000 --steps 20000000
     python benchmarks/many_worlds.py rate --device cpu --worlds 16 --seconds 3 --envs Reacher-v5     # without a GPU
 
 Every measurement is a process of its own, and its seconds count from that process's start. A score is the mean of
 `--episodes` deterministic episodes in MuJoCo on the CPU; steps a second of a run for a score include evaluations. The
 file holds one JSON object a measurement, also of one that failed or reached `--limit`: then with what it had told.
-`--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors.
+`--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors. `--uncompiled` runs
+the learner as graphs of PyTorch's own kernels: they begin sooner than compiled ones, and are slower.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import time
 from pathlib import Path
 
 from minerva import Callback
+from minerva.compute import compiled
 from minerva.envs.engines.warp import WarpEngine
 from minerva.trainers.registry import trainer_class
 
@@ -30,7 +33,7 @@ def parsed() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=["rate", "score", "engine"])
     p.add_argument("--out", type=Path, default=Path("many_worlds.json"))
-    p.add_argument("--algo", default="ppo", choices=["ppo", "vmpo"])
+    p.add_argument("--algo", default="ppo", choices=["ppo", "vmpo", "mpo", "sac"])
     p.add_argument("--device", default="cuda")
     p.add_argument("--envs", nargs="+", default=ENVS)
     p.add_argument("--worlds", nargs="+", type=int, default=[2048, 4096, 8192])
@@ -42,6 +45,8 @@ def parsed() -> argparse.Namespace:
     p.add_argument("--episodes", type=int, default=20)
     p.add_argument("--set", nargs="*", default=[], help="hyperparameters, NAME=JSON ...")
     p.add_argument("--compile", default="auto")
+    p.add_argument("--matmul", default="highest", choices=["highest", "high"])
+    p.add_argument("--uncompiled", action="store_true", help="graphs without torch.compile")
     p.add_argument("--eager", action="store_true")
     p.add_argument("--limit", type=float, default=560, help="seconds of one measurement")
     p.add_argument("--one", help=argparse.SUPPRESS)
@@ -137,6 +142,7 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
     """One measurement, in this process."""
     imported = time.time()
     WarpEngine.captures = not args.eager
+    compiled.MIN_CALLS_TO_COMPILE = NEVER if args.uncompiled else compiled.MIN_CALLS_TO_COMPILE
     if args.what == "engine":
         return engine_alone(args, one)
     settings = {name: json.loads(value) for name, _, value in (word.partition("=") for word in args.set)}
@@ -158,6 +164,7 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
             quiet=True,
             callbacks=[clock],
             compile=args.compile,
+            matmul=args.matmul,
             eval_every=NEVER if rate else max(steps // args.evaluations, 1),
             eval_episodes=1 if rate else args.episodes,
         )

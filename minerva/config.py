@@ -13,7 +13,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from minerva.errors import ConfigError
 
@@ -85,6 +85,8 @@ CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LARGEST_NUMBER = 1e300
 LARGEST_TEXT = 1_000_000
 """Characters of a grid or a preset file; a real one has a few thousand."""
+STEPS_PER_REPORT = 64
+"""Fewest steps of each environment between two reports of an off-policy run: at a report the host waits for the GPU."""
 MOST_SEEDS = 10_000
 MOST_NAMES = 50
 """Names that a message lists; of more it gives examples."""
@@ -123,6 +125,9 @@ class Config:
         """
         return {}
 
+    MANY_ENVS: ClassVar[int] = 2048
+    """Default number of environments of an engine that steps thousands together on a GPU."""
+
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
         """Return the defaults for an engine that steps `num_envs` environments together, thousands on a GPU."""
@@ -137,6 +142,22 @@ class Config:
         """
         steps = max(16, -(-(2**16) // num_envs))
         return {"num_envs": num_envs, "rollout_steps": steps, "minibatch_size": max(64, num_envs * steps // 16)}
+
+    @staticmethod
+    def replay_at_scale(num_envs: int) -> dict[str, Any]:
+        """Return the sizes of off-policy learning in thousands of environments: few updates, each on a large batch.
+
+        For 1,024 environments: 4 updates on 4,096 rows after each step of all, and 2 million rows of replay. FastTD3
+        (Seo et al. 2025) has 2 updates on 32,768 rows, FlashSAC (2026) 2 on 2,048, and both 10 million rows. Learning
+        begins after the first report, which has measured the scale of observations.
+        """
+        return {
+            "num_envs": num_envs,
+            "replay_size": 2048 * num_envs,
+            "batch_size": 4 * num_envs,
+            "update_after": STEPS_PER_REPORT * num_envs,
+            "updates_per_step": 4 / num_envs,
+        }
 
     def check(self) -> None:
         """Raise ConfigError if fields contradict each other; algorithms override this."""

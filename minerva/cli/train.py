@@ -245,11 +245,12 @@ def _defaults(algo: str, chosen: RunOptions, arguments: Sequence[str]) -> tuple[
     preset = preset_for(algo, env, chosen.preset)
     budget = preset.values.get("total_steps", DEFAULT_STEPS)
     values = {name: value for name, value in preset.values.items() if name != "total_steps"}
-    many = MANY_ENVS.get(chosen.engine) if preset is NONE else None
-    if many is not None:
-        values = config_class(algo).at_scale(_given_number(arguments, "--num-envs") or many)
+    many = chosen.engine in MANY_ENVS and preset is NONE
+    if many:
+        kind = config_class(algo)
+        values = kind.at_scale(_given_number(arguments, "--num-envs") or kind.MANY_ENVS)
     command = TrainCommand(RunOptions(total_steps=budget), _unchecked(algo, values))
-    if many is not None:
+    if many:
         return command, f"the algorithm's own for thousands of environments of the engine {chosen.engine}"
     if preset is NONE:
         return command, "the algorithm's own"

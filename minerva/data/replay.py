@@ -36,8 +36,12 @@ class Replay:
         device: torch.device,
         seed: int = 0,
         ranks: Ranks = SINGLE,
+        sampled_on: torch.device | None = None,
     ) -> None:
-        """Allocate the storage. Each of `ranks` has its own replay and samples its slice of a batch from it."""
+        """Allocate the storage. Each of `ranks` has its own replay and samples its slice of a batch from it.
+
+        Indices of rows are sampled on the device `sampled_on`, the engine's. None: the CPU.
+        """
         others = {name: field for name, field in fields.items() if name not in FLAGS}
         self.fields = {**others, **dict.fromkeys(FLAGS, Field())}
         self.num_envs = num_envs
@@ -48,7 +52,7 @@ class Replay:
         self.written = 0
         self.cuts: list[int] = []
         self.ranks = ranks
-        self.generator = generator(seed, "replay", torch.device("cpu"))
+        self.generator = generator(seed, "replay", sampled_on or torch.device("cpu"))
 
     def _allocated(self, replay_size: int, device: torch.device) -> dict[str, Tensor]:
         """Return the storage of each dtype; raise ConfigError if there is too little memory.  [steps, E, width]"""
@@ -92,9 +96,11 @@ class Replay:
     def starts(self, size: int) -> Tensor:
         """Sample indices of rows uniformly, for `transitions` or `sequences`.  [size]
 
-        Sampled on the CPU: for a few hundred indices a kernel launch costs more.
+        For environments on the CPU they are sampled there: for a few hundred indices a kernel launch costs more. For
+        thousands on a GPU, whose batches are as large, the GPU would wait for their copy.
         """
-        drawn = torch.randint(len(self), (self.ranks.count * size,), generator=self.generator)
+        source, count = self.generator, self.ranks.count * size
+        drawn = torch.randint(len(self), (count,), generator=source, device=source.device)
         return self.ranks.local_shard(drawn)
 
     def transitions(self, state: Tree, starts: Tensor) -> dict[str, Tensor]:

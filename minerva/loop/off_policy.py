@@ -12,6 +12,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from minerva.compute.tree import Tree, mapped
+from minerva.config import STEPS_PER_REPORT
 from minerva.data.fields import action_field, transition_fields
 from minerva.data.normalizers import ReturnScale
 from minerva.data.replay import Replay, ReplayWriter
@@ -24,7 +25,7 @@ from minerva.loop.trainer import Trainer, assign_episodes, take_episodes
 from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
-"""Environment steps between reports: copying metrics to the host more often would stall the device."""
+"""Fewest environment steps between reports: copying metrics to the host more often would stall the device."""
 MIN_SKIPPED = 20
 """A run stops if at least so many updates between two reports, and all of them, were skipped."""
 
@@ -40,7 +41,8 @@ class OffPolicyTrainer(Trainer):
         action = action_field(self.envs.action)
         fields = {**transition_fields(self.envs.observation), "actions_executed": action}
         fields |= self.agent.action_fields(action)
-        return Replay(self.share.replay_size, self.num_envs, fields, self.device, self.seed, self.ranks)
+        size, sampled_on = self.share.replay_size, self.envs.device
+        return Replay(size, self.num_envs, fields, self.device, self.seed, self.ranks, sampled_on)
 
     @functools.cached_property
     def reward_scale(self) -> ReturnScale | None:
@@ -62,6 +64,11 @@ class OffPolicyTrainer(Trainer):
         """Updates per environment step."""
         return Fraction(self.config.updates_per_step).limit_denominator(1_000_000)
 
+    @functools.cached_property
+    def report_every(self) -> int:
+        """Environment steps between reports, `STEPS_PER_REPORT` of each environment or more."""
+        return max(REPORT_EVERY, STEPS_PER_REPORT * self.config.num_envs)
+
     @classmethod
     def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
         """Collect, learn and report until the runs end. `runs.steps` saves and evaluates between two reports."""
@@ -72,9 +79,9 @@ class OffPolicyTrainer(Trainer):
             plan = first._plan(trainers, stack, runs)
             step, episodes, extra = collector.fill_replay(stack, writer, plan)
             assign_episodes(episodes, trainers)
-            if step // REPORT_EVERY > plan.step // REPORT_EVERY:
+            if step // first.report_every > plan.step // first.report_every:
                 for trainer in trainers:
-                    trainer.agent.see(trainer.replay.newest(-(-REPORT_EVERY // by))["obs"])
+                    trainer.agent.see(trainer.replay.newest(-(-first.report_every // by))["obs"])
             for trainer, metrics in zip(trainers, stack.metrics(), strict=False):
                 trainer.last_metrics = {**metrics, **extra}
             if step < plan.until and step + by <= runs.total_steps:
@@ -99,7 +106,7 @@ class OffPolicyTrainer(Trainer):
                 return stack.stacked([trainer._random_actions(shape) for trainer in trainers])
             return stack.draw_actions(shape)
 
-        until = min(_next_multiple(step, REPORT_EVERY), _next_multiple(step, runs.eval_every), runs.total_steps)
+        until = min(_next_multiple(step, self.report_every), _next_multiple(step, runs.eval_every), runs.total_steps)
         return ReplayPlan(step, until, runs.total_steps, draw, learn, lambda: runs.interrupted)
 
     def _random_actions(self, shape: tuple[int, ...]) -> Rows | Tensor:
@@ -185,10 +192,10 @@ class OffPolicyTrainer(Trainer):
     def _hyper(self, stack: Stack, runs: RunGroup) -> Rows:
         """Return the update's hyperparameters as tensors.
 
-        Annealed rates change every `REPORT_EVERY` steps, so they do not depend on interruptions.
+        Annealed rates change every `report_every` steps, so they do not depend on interruptions.
         """
-        thousands = -(-runs.total_steps // REPORT_EVERY)
-        return stack.hyper(self.remaining(runs.step // REPORT_EVERY + 1, thousands))
+        parts = -(-runs.total_steps // self.report_every)
+        return stack.hyper(self.remaining(runs.step // self.report_every + 1, parts))
 
     def _metrics(self, step: int) -> dict[str, float]:
         """Return the metrics to report; a loss that is no number if every update since the last report was skipped."""

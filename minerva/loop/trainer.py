@@ -109,9 +109,12 @@ class Trainer(ABC):
         named = dict(zip(self.POSITIONAL, positional, strict=False))
         for name in named.keys() & hyperparameters.keys():
             raise ConfigError(f"{name} is given twice: by its place and by its name.")
-        given, many = {**named, **hyperparameters}, MANY_ENVS.get(engine) if isinstance(engine, str) else None
-        defaults = self.AGENT.CONFIG.at_scale(given.get("num_envs", many)) if many else {}
-        return self.AGENT.CONFIG.from_dict({**defaults, **given})
+        given, kind = {**named, **hyperparameters}, self.AGENT.CONFIG
+        if not isinstance(engine, str) or engine not in MANY_ENVS:
+            return kind.from_dict(given)
+        envs = given.get("num_envs")
+        known = envs if type(envs) is int and envs > 0 else kind.MANY_ENVS  # another is refused by its range
+        return kind.from_dict({**kind.at_scale(known), **given})
 
     def _made_agent(self, own_encoder: EncoderFactory | None) -> Any:
         specs = self.envs.observation, self.envs.action

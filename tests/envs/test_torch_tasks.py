@@ -170,6 +170,29 @@ def test_engines_joined_are_each_what_they_are_alone() -> None:
     assert [episode.env for episode in joined.take_episodes()] == [0, 1, 2, 3]
 
 
+def test_engines_that_were_joined_go_on_alone_and_with_others() -> None:
+    """Joined, saved, stepped alone, joined in another order: always what an engine of its own would be."""
+    parts, alone = [pendulum(2, 0), pendulum(2, 7)], [pendulum(2, 0), pendulum(2, 7)]
+    source = np.random.default_rng(1)
+
+    def stepped(engines: list[Any]) -> None:
+        for _ in range(120):
+            actions = [drawn(source, one) for one in engines]
+            (engines[0] if len(engines) == 1 else Pendulum.joined(engines)).step(torch.cat(actions))
+            for engine, own in zip(engines, actions, strict=True):
+                alone[parts.index(engine)].step(own)
+
+    for together in ([0, 1], [1], [1, 0]):
+        stepped([parts[n] for n in together])
+        for part, one in zip(parts, alone, strict=True):
+            saved, expected = part.state_dict(), one.state_dict()
+            assert torch.equal(saved["obs"], expected["obs"])
+            (mine,), (theirs,) = saved["simulators"], expected["simulators"]
+            assert torch.equal(mine["generator"], theirs["generator"])
+            assert torch.equal(mine["simulation"]["angle"], theirs["simulation"]["angle"])
+            assert part.under_way() == one.under_way()
+
+
 def test_a_task_that_is_not_written_in_pytorch_is_refused() -> None:
     with pytest.raises(EnvError, match=r"Ant-v5 is not among its tasks. Known: LinearSystem-v0, Pendulum-v1"):
         make_engine("Ant-v5", 1, "torch")

@@ -20,9 +20,12 @@ from minerva.envs.engines.registry import make_engine
 from minerva.envs.engines.warp import WarpEngine
 from minerva.envs.ids import factory
 from minerva.envs.warp.registry import task_names
-from minerva.errors import EnvError, EnvStepError
+from minerva.errors import ConfigError, EnvError, EnvStepError
 from minerva.runs.folder import read_config
+from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.registry import trainer_class
+from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 CPU = torch.device("cpu")
 CHEETAH, REACHER = "HalfCheetah-v5", "Reacher-v5"
@@ -115,6 +118,29 @@ def test_its_state_goes_on_bit_for_bit_also_from_another_world_and_without_graph
         actions = drawn(source, first)
         one, other = first.step(actions), second.step(actions)
         assert all(torch.equal(a, b) for a, b in zip((first.obs, *one), (second.obs, *other), strict=True))
+
+
+def test_seeds_joined_are_one_simulator_and_each_is_what_it_is_alone() -> None:
+    parts, alone = [worlds(REACHER, 3, seed) for seed in (0, 7)], [worlds(REACHER, 3, seed) for seed in (0, 7)]
+    joined, source = WarpEngine.joined(parts), np.random.default_rng(0)
+    assert joined.simulator.worlds == 6
+    for _ in range(60):  # past the ends of episodes, and their new starts
+        actions = drawn(source, joined)
+        step = joined.step(actions)
+        each = [one.step(part) for one, part in zip(alone, actions.chunk(2), strict=True)]
+        assert all(torch.equal(a, torch.cat(b)) for a, b in zip(step, zip(*each, strict=True), strict=True))
+        assert torch.equal(joined.obs, torch.cat([one.obs for one in alone]))
+    loaded = worlds(REACHER, 3, 99)
+    assert loaded.load_state_dict(parts[1].state_dict()) == ""
+    for _ in range(10):
+        actions = drawn(source, loaded)
+        steps = loaded.step(actions), alone[1].step(actions)
+        assert torch.equal(steps[0].next_obs, steps[1].next_obs)
+
+
+def test_a_task_is_made_once_for_all_seeds() -> None:
+    assert worlds(CHEETAH, 2).task is worlds(CHEETAH, 3, seed=1).task
+    assert worlds(REACHER, 2).task is not worlds(CHEETAH, 2).task
 
 
 def test_a_world_that_diverges_is_reset_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,21 +246,29 @@ def test_an_own_task_is_trained_by_its_name_and_evaluated(beam: str, tmp_path: P
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small() -> dict[str, Any]:
-    return {"rollout_steps": 8, "num_envs": 8, "minibatch_size": 32, "update_epochs": 2, "policy_layer_sizes": (16,)}
+NETWORKS = {"policy_layer_sizes": (16,), "critic_layer_sizes": (16,)}
+SMALL: dict[Any, tuple[int, dict[str, Any]]] = {
+    PPOTrainer: (256, {**NETWORKS, "rollout_steps": 8, "num_envs": 8, "minibatch_size": 32, "update_epochs": 2}),
+    VMPOTrainer: (256, {"policy_layer_sizes": (16,), "rollout_steps": 8, "num_envs": 8, "minibatch_size": 32}),
+    MPOTrainer: (2_048, {**NETWORKS, "num_envs": 32, "updates_per_step": 1 / 64, "bfloat16_targets": False}),
+}
+"""Steps to a report at which runs are stopped, and settings."""
 
 
-def test_a_run_resumes_bit_for_bit_on_the_cpu_and_is_evaluated_with_mujoco(small: Any, tmp_path: Path) -> None:
-    def make() -> PPOTrainer:
-        return PPOTrainer(REACHER, engine="warp", **small)
+@pytest.mark.parametrize("kind", SMALL, ids=["ppo", "vmpo", "mpo"])
+def test_a_run_resumes_bit_for_bit_on_the_cpu_and_is_evaluated_with_mujoco(kind: Any, tmp_path: Path) -> None:
+    steps, small = SMALL[kind]
 
-    settings: dict[str, Any] = {"quiet": True, "eval_every": 256, "eval_episodes": 2}
-    whole = make().train(512, out_dir=tmp_path / "whole", **settings)
-    stop = [lambda step, metrics, trainer: step >= 256]
-    make().train(512, out_dir=tmp_path / "parts", callbacks=stop, **settings)
-    parts = make().train(512, out_dir=tmp_path / "parts", **settings)
+    def make() -> Any:
+        return kind(REACHER, engine="warp", **small)
+
+    settings: dict[str, Any] = {"quiet": True, "eval_every": steps, "eval_episodes": 2}
+    whole = make().train(2 * steps, out_dir=tmp_path / "whole", **settings)
+    stop = [lambda step, metrics, trainer: step >= steps]
+    make().train(2 * steps, out_dir=tmp_path / "parts", callbacks=stop, **settings)
+    parts = make().train(2 * steps, out_dir=tmp_path / "parts", **settings)
     assert (parts.before, parts.after) == (whole.before, whole.after)
+    assert whole.before != whole.after
     assert make().make_evaluator(1).envs.name in ("envpool", "gymnasium")
     assert evaluate(tmp_path / "whole", episodes=2).returns
 
@@ -249,6 +283,24 @@ def test_defaults_follow_from_the_number_of_worlds(algo: str, envs: int, steps: 
     with_preset = parsed_train(algo, ["--env", CHEETAH, "--engine", "warp", "--preset", "auto"]).hyperparameters
     without = parsed_train(algo, ["--env", CHEETAH, "--preset", "auto"]).hyperparameters
     assert with_preset == without
+
+
+@pytest.mark.parametrize("algo", ["mpo", "sac"])
+@pytest.mark.parametrize("given", [[], ["--num-envs", "4096"]], ids=["default", "4096"])
+def test_defaults_of_a_replay_follow_from_the_number_of_worlds(algo: str, given: list[str]) -> None:
+    """Four updates after each step of all worlds, the first of them after the first report."""
+    config = parsed_train(algo, ["--env", CHEETAH, "--engine", "warp", *given]).hyperparameters
+    envs = int(given[1]) if given else 1_024
+    assert (config.num_envs, config.batch_size, config.replay_size) == (envs, 4 * envs, 2_048 * envs)
+    trainer = trainer_class(algo)("Pendulum-v1", engine="torch", config=config)
+    assert trainer.updates(trainer.report_every) == 0
+    assert trainer.updates(trainer.report_every + 10 * envs) == 40
+
+
+def test_a_number_of_worlds_that_is_none_is_refused_in_a_sentence() -> None:
+    for kind, given in ((MPOTrainer, 0), (PPOTrainer, "many")):
+        with pytest.raises(ConfigError, match=f"num_envs is '?{given}"):
+            kind(CHEETAH, engine="warp", num_envs=given)
 
 
 def test_a_run_on_a_gpu_says_that_it_is_not_repeated_bit_for_bit() -> None:

@@ -8,9 +8,13 @@ from torch.testing import assert_close
 
 from minerva.compute.tree import copy_
 from minerva.data.rollout import RolloutWriter
+from minerva.envs.engines.registry import make_engine
 from minerva.envs.engines.warp import WarpEngine
+from minerva.loop.collector import Collected, LocalCollector
 from minerva.loop.stacking import Stack, joined_state
+from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.sac.trainer import SACTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 pytestmark = pytest.mark.cuda
@@ -35,6 +39,37 @@ def test_a_rollout_is_collected_without_waiting(kind: Any, env: str) -> None:
     assert all(field.is_cuda for field in trainer.rollout.tensors().values())
     assert trainer.rollout.tensors()["obs"].isfinite().all()
     taken()
+
+
+@pytest.mark.parametrize("kind", [MPOTrainer, SACTrainer], ids=["mpo", "sac"])
+def test_acting_and_learning_from_a_replay_wait_for_nothing(kind: Any, tmp_path: Any) -> None:
+    """From the third report on: graphs are captured in the two before."""
+
+    class Watched(LocalCollector):
+        stretches = 0
+
+        def fill_replay(self, *inputs: Any) -> Collected:
+            envs: Any = self.envs
+            taken, envs.take_episodes = envs.take_episodes, list  # read out after the stretch
+            self.stretches += 1
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error" if self.stretches > 2 else "default")
+            try:
+                collected = super().fill_replay(*inputs)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            envs.take_episodes = taken
+            return collected._replace(episodes=taken())
+
+    envs = 256
+    collector = Watched(make_engine("HalfCheetah-v5", envs, "warp", device=torch.device("cuda")))
+    settings = {**kind.AGENT.CONFIG.at_scale(envs), "critic_layer_sizes": (64, 64)}
+    trainer = kind("HalfCheetah-v5", 0, "cuda", engine=collector, **settings)
+    trainer.train(4 * 64 * envs, tmp_path, quiet=True, eval_every=10**9, eval_episodes=1)
+    assert collector.stretches == 4
+    assert trainer.updates(4 * 64 * envs) == 3 * 64 * 4
+    assert trainer.replay.starts(8).is_cuda
+    assert trainer.replay.state["storage"]["float32"].isfinite().all()
 
 
 @pytest.mark.parametrize("env", ["HalfCheetah-v5", "Reacher-v5", "Humanoid-v5"])

@@ -33,7 +33,8 @@ class DeviceEngine(Engine):
         self.env_name, self.num_envs, self.device = env_name, num_envs, device
         self.observation, self.action = observation, action
         self._low, self._high = (torch.tensor(bound, device=device) for bound in (action.low, action.high))
-        self.generator = generator(0, "starts", device)
+        self.generators = [generator(0, "starts", device)]
+        """Generators of starts, of equal numbers of environments each: one, or those of the engines joined in this."""
         self.state: Tree = {
             "simulation": self.start(torch.zeros(num_envs, self.start_numbers, device=device)),
             "returns": torch.zeros(num_envs, dtype=torch.float64, device=device),
@@ -45,6 +46,7 @@ class DeviceEngine(Engine):
         self._step = InPlace(self.advanced, self.state, "auto")
         self._ended: list[Tree] = []
         self._actions: Any = None  # a tensor between send and recv
+        self._stepped_by: tuple[DeviceEngine, slice] | None = None  # a joined engine, and which of its environments
 
     # --- implemented by subclasses --------------------------------------------------------------------------
 
@@ -66,6 +68,10 @@ class DeviceEngine(Engine):
     @abstractmethod
     def simulate(self, simulation: Tree, actions: Tensor) -> tuple[Tree, Tensor, Tensor]:
         """Return (simulations, rewards, terminated) after a step with actions in the environment's units."""
+
+    @abstractmethod
+    def with_envs(self, num_envs: int) -> "DeviceEngine":
+        """Return an engine of the same task with another number of environments."""
 
     def inform(self, simulation: Tree) -> dict[str, Tensor]:
         """Return numbers to report of each environment at its episode's end, such as `is_success`.  -> [E] by name"""
@@ -125,7 +131,9 @@ class DeviceEngine(Engine):
         """Reset every environment, environment i with `seeds[i]`, and return `obs`; a step in progress is dropped."""
         draws = [generator(seed, "start", torch.device("cpu")) for seed in seeds]
         drawn = torch.stack([torch.rand(self.start_numbers + 1, generator=draw) for draw in draws]).to(self.device)
-        self.generator = generator(seeds[0], "starts", self.device)
+        self._stepped_by = None
+        each = self.num_envs // len(self.generators)
+        self.generators = [generator(seed, "starts", self.device) for seed in seeds[::each]]
         before = mapped(torch.zeros_like, {name: self.state[name] for name in ("returns", "lengths", "faulty")})
         share = drawn[:, -1] if self.staggered else torch.ones_like(drawn[:, -1])
         limits = torch.ceil(share * self.time_limit).clamp_min(1).long()
@@ -137,14 +145,16 @@ class DeviceEngine(Engine):
     def send(self, actions: Tensor) -> None:
         """Keep the actions in [-1, 1] for `recv`.  [E, D]"""
         self._check_order(sending=True, under_way=self._actions is not None)
+        self._take_back()
         self._actions = actions
 
     def recv(self) -> Transition:
         """Step with the actions of `send` and return the transition, without synchronising with the device."""
         self._check_order(sending=False, under_way=self._actions is not None)
         actions, self._actions = self._actions, None
-        uniform = torch.rand((self.num_envs, self.start_numbers), generator=self.generator, device=self.device)
-        outputs = self.advance(actions, uniform)
+        shape = self.num_envs // len(self.generators), self.start_numbers
+        uniform = [torch.rand(shape, generator=source, device=self.device) for source in self.generators]
+        outputs = self.advance(actions, torch.cat(uniform))
         self.obs = outputs["obs"].clone()  # a graph writes its outputs into the same memory at every call
         self._ended.append({name: outputs[name].clone() for name in EPISODE} | mapped(torch.clone, outputs["info"]))
         return Transition(*(outputs[name] for name in Transition._fields))
@@ -168,11 +178,14 @@ class DeviceEngine(Engine):
 
     def under_way(self) -> list[tuple[float, int]]:
         """Return the return and the length, so far, of each environment's current episode."""
+        self._read_back()
         return list(zip(self.state["returns"].tolist(), self.state["lengths"].tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the simulations, the unfinished episodes and the state of the generator of starts."""
-        simulators = [{"simulation": self.state["simulation"], "generator": self.generator.get_state()}]
+        self._read_back()
+        (source,) = self.generators  # joined engines are saved one by one, each with its run
+        simulators = [{"simulation": self.state["simulation"], "generator": source.get_state()}]
         episodes = {name: self.state[name].cpu().clone() for name in RUNNING}
         return {**episodes, "obs": self.obs.cpu().clone(), "simulators": simulators, "unavailable_reason": ""}
 
@@ -180,17 +193,43 @@ class DeviceEngine(Engine):
         """Restore a state of `state_dict`; return "", or why that is impossible: then reset the environments."""
         if len(state["simulators"]) != 1 or len(state["returns"]) != self.num_envs:
             return f"{type(self).__name__} cannot divide its simulation among other processes"
-        (simulator,) = state["simulators"]
+        self._stepped_by = None
+        (simulator,), (source,) = state["simulators"], self.generators
         episodes = {name: state[name] for name in RUNNING}
         copy_(self.state, {**episodes, "simulation": simulator["simulation"]})
-        restore_generator(self.generator, simulator["generator"])
+        restore_generator(source, simulator["generator"])
         self.obs = state["obs"].to(self.device)
         return ""
 
     @classmethod
-    def joined(cls, engines: Sequence["DeviceEngine"]) -> "JoinedDeviceEngine":
-        """Return one engine for the environments of several engines of one shape, engine by engine."""
-        return JoinedDeviceEngine(engines)
+    def joined(cls, engines: Sequence["DeviceEngine"]) -> "DeviceEngine":
+        """Return one engine for the environments of several engines of one task and number, engine by engine.
+
+        It goes on from their states and draws from their generators, so that each has what it would have alone; all
+        are stepped in one call. An engine reads back what became of its environments when it is saved or stepped.
+        """
+        each = engines[0].num_envs
+        whole = engines[0].with_envs(each * len(engines))
+        for engine in engines:
+            engine._take_back()
+        copy_(whole.state, mapped(lambda *parts: torch.cat(parts), *[engine.state for engine in engines]))
+        whole.obs = torch.cat([engine.obs for engine in engines])
+        whole.generators = [source for engine in engines for source in engine.generators]
+        for n, engine in enumerate(engines):
+            engine._stepped_by = whole, slice(n * each, (n + 1) * each)
+        return whole
+
+    def _take_back(self) -> None:
+        """Step the environments oneself from now on."""
+        self._read_back()
+        self._stepped_by = None
+
+    def _read_back(self) -> None:
+        """Copy what a joined engine has made of these environments, if there is one."""
+        if self._stepped_by is not None:
+            whole, own = self._stepped_by
+            copy_(self.state, mapped(lambda rows: rows[own], whole.state))
+            self.obs = whole.obs[own].clone()
 
     def close(self) -> None:
         """Release the simulations."""
@@ -208,65 +247,3 @@ class DeviceEngine(Engine):
 def where(mask: Tensor, chosen: Any, other: Any) -> Any:
     """Return the rows of `chosen` where `mask` [E] is true, and of `other` elsewhere."""
     return mapped(lambda a, b: torch.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), chosen, other)
-
-
-class JoinedDeviceEngine(Engine):
-    """Device engines of one shape, stepped as one."""
-
-    def __init__(self, parts: Sequence[DeviceEngine]) -> None:
-        first = parts[0]
-        self.parts = list(parts)
-        self.name = first.name  # type: ignore[misc]
-        self.env_name, self.num_envs, self.device = first.env_name, first.num_envs * len(parts), first.device
-        self.observation, self.action = first.observation, first.action
-        self.obs = torch.cat([part.obs for part in parts])
-
-    @classmethod
-    def make(cls, *_: Any) -> Engine:
-        """Raise TypeError: a joined engine is made from engines, by `joined`."""
-        raise TypeError("A JoinedDeviceEngine is made of engines.")
-
-    @classmethod
-    def joined(cls, engines: Sequence[Any]) -> Engine:
-        """Raise TypeError: joined engines cannot be joined again."""
-        raise TypeError("A JoinedDeviceEngine is joined already.")
-
-    def reset(self, seeds: Sequence[int]) -> Tensor:
-        """Reset every environment, environment i with `seeds[i]`, and return `obs`."""
-        each = self.parts[0].num_envs
-        self.obs = torch.cat([part.reset(seeds[n * each : (n + 1) * each]) for n, part in enumerate(self.parts)])
-        return self.obs
-
-    def send(self, actions: Tensor) -> None:
-        """Start a step of every part with its slice of the actions.  [E, D]"""
-        for part, chunk in zip(self.parts, actions.chunk(len(self.parts)), strict=True):
-            part.send(chunk)
-
-    def recv(self) -> Transition:
-        """Finish the step of every part and return their transitions, concatenated."""
-        results = [part.recv() for part in self.parts]
-        self.obs = torch.cat([part.obs for part in self.parts])
-        return Transition(*(torch.cat(values) for values in zip(*results, strict=True)))
-
-    def take_episodes(self) -> list[Episode]:
-        """Return the episodes that ended since the last call, environments numbered across all parts."""
-        each = self.parts[0].num_envs
-        episodes = [part.take_episodes() for part in self.parts]
-        return [one._replace(env=n * each + one.env) for n, part in enumerate(episodes) for one in part]
-
-    def close(self) -> None:
-        """Close every part."""
-        for part in self.parts:
-            part.close()
-
-    def under_way(self) -> list[tuple[float, int]]:
-        """Return the return and the length, so far, of each environment's current episode."""
-        return [one for part in self.parts for one in part.under_way()]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Raise TypeError: each part is saved with its own run."""
-        raise TypeError("The parts of a JoinedDeviceEngine are saved separately.")
-
-    def load_state_dict(self, state: dict[str, Any]) -> str:
-        """Raise TypeError: each part is restored with its own run."""
-        raise TypeError("The parts of a JoinedDeviceEngine are restored separately.")

@@ -14,8 +14,8 @@ ENGINES = {
     "warp": "minerva.envs.engines.warp:WarpEngine",
 }
 
-MANY_ENVS = {"warp": 2048}
-"""Engines whose default is another number of environments, from which other defaults follow (`Config.at_scale`)."""
+MANY_ENVS = ("warp",)
+"""Engines for thousands of environments, from whose number other defaults follow (`Config.at_scale`)."""
 
 FASTEST_FIRST = ("vector", "envpool", "gymnasium")
 """Engines that `auto` tries, in this order."""

@@ -29,6 +29,10 @@ class TorchEngine(DeviceEngine):
     def __init__(self, env: str, num_envs: int, device: torch.device) -> None:
         super().__init__(env, num_envs, self.task_observation, self.task_action, device)
 
+    def with_envs(self, num_envs: int) -> "TorchEngine":
+        """Return an engine of the same task with another number of environments."""
+        return type(self)(self.env_name, num_envs, self.device)
+
     @classmethod
     def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "TorchEngine":
         """Make `num_envs` copies of a task on the learner's device."""

@@ -18,6 +18,7 @@ from minerva.envs.engines.device import DeviceEngine, where
 from minerva.envs.ids import EnvLike, Task, env_name
 from minerva.envs.warp.registry import has_task, make_task, task_names
 from minerva.envs.warp.simulator import Simulator
+from minerva.envs.warp.task import Task as WarpTask
 from minerva.errors import EnvError, EnvStepError, pip_install
 
 logger = logging.getLogger("minerva")
@@ -37,8 +38,9 @@ class WarpEngine(DeviceEngine):
     captures: ClassVar[bool] = True
     """Whether the simulator is run as graphs; eager calls are slow, and serve to find errors."""
 
-    def __init__(self, env: EnvLike, num_envs: int, device: torch.device) -> None:
-        self.task = make_task(env, device)
+    def __init__(self, env: EnvLike, num_envs: int, device: torch.device, task: WarpTask | None = None) -> None:
+        """Make worlds of a task; `task` is given if there is an engine of it already."""
+        self.task = task or make_task(env, device)
         self.start_numbers, self.time_limit = self.task.start_numbers, self.task.time_limit
         self.simulator = Simulator(self.task, num_envs, device, self.captures)
         self._controls, self._overflow = self.simulator.tensor("ctrl"), self.simulator.tensor("overflow")
@@ -49,6 +51,10 @@ class WarpEngine(DeviceEngine):
         self.state["simulation"] = {**simulation, "data": shared}  # a step writes into the simulator's memory
         self._restart = InPlace(self._restarted, self.state["simulation"], "auto")
         self._steps, self._faults = 0, torch.zeros((), device=device)
+
+    def with_envs(self, num_envs: int) -> "WarpEngine":
+        """Return an engine of the same task with another number of worlds: one simulator, however many are joined."""
+        return type(self)(self.env_name, num_envs, self.device, self.task)
 
     @classmethod
     def make(cls, env: EnvLike, num_envs: int, share: int, device: torch.device) -> "WarpEngine":

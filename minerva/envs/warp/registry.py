@@ -1,5 +1,6 @@
 """The tasks that MuJoCo Warp can simulate, by the ids of gymnasium and dm_control, and a user's own."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -32,5 +33,11 @@ def make_task(env: EnvLike, device: torch.device) -> Task:
     own = own_task(env)
     if own is not None:
         return own(device=device)
+    return _known_task(str(env), device)
+
+
+@functools.lru_cache(maxsize=1)
+def _known_task(env_id: str, device: torch.device) -> Task:
+    """Make a task once for all engines of a run: drawing dm_control's starts takes up to nine seconds."""
     known: dict[str, Callable[[str, torch.device], Task]] = {**GYMNASIUM, **DM_CONTROL}
-    return known[str(env)](str(env), device)
+    return known[env_id](env_id, device)
