@@ -218,13 +218,14 @@ def _env_errors(written: str) -> Iterator[None]:
 
 def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
     """Call a user's function and check that it returns a new environment."""
+    before = dict(_made)  # what it makes by another such call is new
     env = make()
     if not isinstance(env, gym.Env):
         raise EnvError(
             f"The function given as environment returned a {type(env).__name__}: it must return a gymnasium.Env; "
             "shimmy.GymV21CompatibilityV0(env=env) makes one of an environment of gym."
         )
-    if _made.get(id(env.unwrapped)) is env.unwrapped:
+    if before.get(id(env.unwrapped)) is env.unwrapped:
         raise EnvError(
             f"The function given as environment returned the same {env_name(env)} twice: it must make a new one at "
             "each call, for training and evaluation step theirs separately."
