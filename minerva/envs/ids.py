@@ -129,8 +129,8 @@ def own_callable(env_id: str) -> Callable[..., Any] | None:
             if error.name != module.partition(".")[0]:
                 raise
             raise EnvError(
-                f"{env_id} is of the module {module!r}, and none of that name can be imported: start in its folder, or "
-                "install it."
+                f"{env_id} is of the module {module!r}, and none of that name can be imported: start in its folder and "
+                f"name it with --env {env_id}, or install it."
             ) from None
     by_class = isinstance(found, type) and issubclass(found, gym.Env)
     return found if name not in gym.registry and (by_class or inspect.isfunction(found)) else None
