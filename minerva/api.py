@@ -1,12 +1,13 @@
 """Train and evaluate in one call, as the command line does."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from minerva.compute.ranks import SINGLE, Ranks
-from minerva.config import TENSOR, Config
+from minerva.config import OF_A_RUN, TENSOR, Config
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import EngineName, engine_like, make_engine
 from minerva.envs.ids import EnvLike, VectorEnv, env_name, full_id
@@ -21,10 +22,13 @@ from minerva.policy import load_policy
 from minerva.presets import DEFAULT_STEPS, preset_for
 from minerva.runs.callbacks import Callback, Function, check_callbacks
 from minerva.runs.folder import new_folder_name
-from minerva.runs.settings import Result
+from minerva.runs.settings import Result, RunSettings
 from minerva.trainers.registry import config_class, trainer_class
 
 logger = logging.getLogger("minerva")
+
+IN_SETTINGS = {"verbose": "quiet", "progress_bar": "quiet"}
+"""Names of a run's settings in other libraries, of those that the command line has no option for."""
 
 
 @with_short_traceback
@@ -112,11 +116,22 @@ def tuned(
     algo: str, env: EnvLike, preset: str, total_steps: int | None, hyperparameters: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of training steps, and the preset's values changed as `hyperparameters` say."""
+    _refuse_settings(hyperparameters)
     values = preset_for(algo, env_name(env), preset).values
     budget: int = values.get("total_steps", DEFAULT_STEPS) if total_steps is None else total_steps
     tuned = {name: value for name, value in values.items() if name != "total_steps"}
     given = {"num_envs": env.num_envs} if isinstance(env, VectorEnv) else {}
     return budget, config_class(algo).overridden(tuned, {**given, **hyperparameters})
+
+
+def _refuse_settings(hyperparameters: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a setting of the run, or its name in another library, among the hyperparameters."""
+    known = {field.name for field in fields(RunSettings)}
+    for name in hyperparameters:
+        here = {**OF_A_RUN, **IN_SETTINGS}.get(name, name)
+        if here in known:
+            words = "" if here == name else f", called {here} here"
+            raise ConfigError(f"{name} is a setting of the run{words}: write settings={{{here!r}: ...}}.")
 
 
 def each_config(algo: str, hyperparameters: dict[str, Any], count: int) -> list[Config]:

@@ -7,6 +7,7 @@ message, the documentation and the code that looks up a role all read them there
 import dataclasses
 import difflib
 import functools
+import numbers
 import re
 import types
 import typing
@@ -322,8 +323,17 @@ def _plain(name: str, value: Any, wanted: type) -> Any:
         return _as_float(name, value)
     if wanted is str and isinstance(value, str):
         return value
+    if wanted is float and callable(value):
+        raise ConfigError(f"{name} is a function: give a number, and change it during the run with minerva.Schedule.")
     words = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
     raise ConfigError(f"{name} is {value!r}: it must be {words[wanted]}.")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return a number of steps, episodes or threads, or a seed, as an int, also NumPy's or one written as 1e6."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or value != value // 1:
+        raise ConfigError(f"{name} is {value!r}: it must be a whole number.")
+    return int(value)
 
 
 def _as_float(name: str, value: float) -> float:

@@ -45,7 +45,8 @@ def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:
         except MinervaError as error:
             if os.environ.get("MINERVA_TRACEBACK"):
                 raise
-            raise error.with_traceback(None)  # noqa: B904  the cause, such as an error of an environment, stays
+            explained = error.with_traceback(None)  # its cause, such as an error of an environment, stays
+        raise explained
 
     return call
 

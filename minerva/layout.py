@@ -87,6 +87,16 @@ def vector_sizes(layout: Layout) -> list[int]:
     return [sum(leaf[3]) if leaf[:1] == [CHOICES] else math.prod(leaf) for leaf in vectors]
 
 
+def number_name(layout: Layout, index: int) -> str:
+    """Return which number of an observation this one of its row is: `velocity[0]`, or `[0]` in a lone array."""
+    vectors = [name for name, leaf in zip(names(layout), leaves(layout), strict=True) if not is_image(leaf)]
+    for name, size in zip(vectors, vector_sizes(layout), strict=True):
+        if index < size:
+            return f"{'' if isinstance(layout, list) and layout[:1] != [TUPLE] else name}[{index}]"
+        index -= size
+    return f"action_mask[{index}]"
+
+
 def image_bytes(images: Sequence[Sequence[int]]) -> int:
     """Return the length of all images in a row, with the bytes that fill it up."""
     size = sum(math.prod(shape) for _, *shape in images)
@@ -116,11 +126,9 @@ def arrays(layout: Layout, observation: Any, name: str = "") -> list[tuple[Any, 
     shape = () if layout is None else array_shape(layout)
     if layout is None or values.shape[values.ndim - len(shape) :] != shape:
         wanted = "not with names" if layout is None else f"in the shape {shape}"
-        raise ValueError(
-            f"its {name or 'values'} have the shape {values.shape}, and the environment gives them {wanted}"
-        )
+        raise ValueError(f"its {name or 'array'} has the shape {values.shape}, and the environment gives it {wanted}")
     if values.dtype.kind not in "fiub":
-        raise ValueError(f"its {name or 'values'} are {values.dtype}, and not numbers")
+        raise ValueError(f"its {name or 'array'} holds {values.dtype}, and not numbers")
     return [(layout, values, name)]
 
 

@@ -56,8 +56,9 @@ class Policy:
             )
         numbers = self.observation.numbers_of(rows)
         if not np.isfinite(numbers).all():
-            first = numbers[~np.isfinite(numbers)][0]
-            raise EnvStepError(f"The observation holds {first}: fix the environment that gave it, or clip it.")
+            row = next(row for row in numbers.reshape(-1, numbers.shape[-1]) if not np.isfinite(row).all())
+            place = self.observation.first_infinite(row)
+            raise EnvStepError(f"The observation holds {place}: fix the environment that gave it, or clip it.")
         actions = self.agent.policy_action(rows, deterministic).cpu().numpy()
         return self.action.native(self.action.to_environment(actions))
 

@@ -21,6 +21,7 @@ from minerva.layout import (
     arrays,
     image_bytes,
     image_shapes,
+    number_name,
     rows,
     vector_sizes,
 )
@@ -75,6 +76,11 @@ class ObservationSpec:
     def numbers_of(self, rows: Array) -> Array:
         """Return the numbers of rows.  [..., row] -> [..., N]"""
         return rows[..., : self.numbers * NUMBER_BYTES].view(np.float32) if self.images else rows
+
+    def first_infinite(self, numbers: Array) -> str:
+        """Return the first number of a row that float32 does not hold, with its place: `nan at velocity[0]`."""
+        index = int(np.flatnonzero(~(np.abs(numbers) <= LARGEST))[0])
+        return f"{numbers[index]} at {f'[{index}]' if self.layout is None else number_name(self.layout, index)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""

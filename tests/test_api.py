@@ -1,6 +1,7 @@
 """Training and evaluating from Python, in one call each."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,38 @@ def test_torch_has_one_thread_while_it_trains_and_as_many_as_before_afterwards(t
         torch.set_num_threads(1)
     assert set(seen) == {1}
     assert saved(folder)["versions"]["torch_threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"total_steps": "2048"}, "total_steps is '2048': it must be a whole number."),
+        ({"total_steps": 2048.5}, "total_steps is 2048.5: it must be a whole number."),
+        ({"seed": None}, "seed is None: it must be a whole number."),
+        ({"settings": {"eval_evry": 4}}, "eval_evry is not a setting of a run. Did you mean eval_every"),
+        ({"settings": {"eval_every": "4"}}, "eval_every is '4': it must be a whole number."),
+        ({"eval_every": 4}, "eval_every is a setting of the run: write settings={'eval_every': ...}."),
+        ({"verbose": 1}, "verbose is a setting of the run, called quiet here: write settings={'quiet': ...}."),
+        ({"policy_lr": lambda left: 3e-4 * left}, "policy_lr is a function: give a number, and change it during"),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_wrong_among_the_arguments_is_answered_in_a_sentence(
+    given: dict[str, Any], sentence: str, together: bool, tmp_path: Path
+) -> None:
+    how = {**QUICK, "run_dir": tmp_path / "run", **given}
+    seeds = [how.pop("seed", 0)]
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        minerva.train_seeds("ppo", "Pendulum-v1", seeds, **how) if together else minerva.train(
+            "ppo", "Pendulum-v1", seed=seeds[0], **how
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_whole_numbers_may_be_numpys_or_written_as_floats(tmp_path: Path) -> None:
+    how: dict[str, Any] = {**QUICK, "total_steps": float(BATCH), "seed": np.int64(3), "run_dir": tmp_path}
+    minerva.train("ppo", "Pendulum-v1", **how)
+    assert [type(saved(tmp_path)[name]) for name in ("total_steps", "seed")] == [int, int]
 
 
 def test_each_run_gets_a_folder_of_its_own(tmp_path: Path) -> None:

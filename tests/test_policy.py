@@ -109,8 +109,10 @@ def test_a_policy_acts_on_what_its_environment_gives(space: Any, tmp_path: Path)
     if isinstance(space, spaces.Dict):
         with pytest.raises(CheckpointError, match="it holds b, not the entries"):
             policy.act({"b": given[0]["b"]})
-        with pytest.raises(CheckpointError, match=r"its b have the shape \(3,\)"):
+        with pytest.raises(CheckpointError, match=r"its b has the shape \(3,\)"):
             policy.act({**given[0], "b": np.zeros(3)})
+        with pytest.raises(EnvStepError, match=r"holds nan at b\[0\]: "):
+            policy.act({**given[0], "b": np.full((2, 2), np.nan)})
     else:
         with pytest.raises(CheckpointError, match="does not fit"):
             policy.act({"observation": given[0]})
@@ -170,7 +172,7 @@ def test_an_observation_of_another_shape_is_refused(shape: tuple[int, ...], poli
 def test_an_observation_that_is_not_finite_is_named_as_the_cause(bad: Any, policy: Policy) -> None:
     batch: Any = [[0.1, 0.2, 0.3], [0.1, bad, 0.3]]
     for observation in (batch[1], batch):
-        with pytest.raises(EnvStepError, match=r"The observation holds (nan|-?inf): fix the environment"):
+        with pytest.raises(EnvStepError, match=r"The observation holds (nan|-?inf) at \[1\]: fix the environment"):
             policy.act(observation)
 
 

@@ -62,6 +62,8 @@ def print_summary(console: Console, algo: str, options: RunOptions, result: Resu
         table.add_row("random policy", f"{result.random:,.1f}")
         table.add_row("before training", f"{result.before:,.1f}")
         table.add_row("after training", f"[bold]{result.after:,.1f}[/]", f"(best {result.best:,.1f})")
+        if result.step < options.total_steps:
+            say(f"\n{result.step:,} steps: the rest of {options.total_steps:,} is too short for another rollout")
         say("\nmean return of deterministic evaluation episodes")
         console.print(table)
         say(f"\nlearning curve: {folder.curve}")

@@ -207,6 +207,11 @@ def with_algorithm(arguments: Sequence[str]) -> list[str]:
         return words
     chosen = _parse_run_options(words)
     if not chosen.resume:
+        if words[1:2] and not {"-h", "--help"} & {*words}:
+            raise ConfigError(
+                f"{words[1]} stands where the algorithm is expected: write minerva train ppo, or another of "
+                f"{', '.join(ALGORITHMS)}, before the options."
+            )
         return words
     algo = read_config(_config_file(chosen.resume[0], is_run=True)).get("algo")
     if not isinstance(algo, str) or algo not in ALGORITHMS:

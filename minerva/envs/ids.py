@@ -129,8 +129,8 @@ def own_callable(env_id: str) -> Callable[..., Any] | None:
             if error.name != module.partition(".")[0]:
                 raise
             raise EnvError(
-                f"{env_id} is of the module {module!r}, and none of that name can be imported: start in its folder, or "
-                "install it."
+                f"{env_id} is of the module {module!r}, and none of that name can be imported: start in its folder and "
+                f"name it with --env {env_id}, or install it."
             ) from None
     by_class = isinstance(found, type) and issubclass(found, gym.Env)
     return found if name not in gym.registry and (by_class or inspect.isfunction(found)) else None
@@ -218,13 +218,14 @@ def _env_errors(written: str) -> Iterator[None]:
 
 def _call(make: Callable[[], Any]) -> gym.Env[Any, Any]:
     """Call a user's function and check that it returns a new environment."""
+    before = dict(_made)  # what it makes by another such call is new
     env = make()
     if not isinstance(env, gym.Env):
         raise EnvError(
             f"The function given as environment returned a {type(env).__name__}: it must return a gymnasium.Env; "
             "shimmy.GymV21CompatibilityV0(env=env) makes one of an environment of gym."
         )
-    if _made.get(id(env.unwrapped)) is env.unwrapped:
+    if before.get(id(env.unwrapped)) is env.unwrapped:
         raise EnvError(
             f"The function given as environment returned the same {env_name(env)} twice: it must make a new one at "
             "each call, for training and evaluation step theirs separately."

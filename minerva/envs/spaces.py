@@ -20,6 +20,9 @@ def prepared(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
     A Dict observation becomes its entries one after another in the order of the space's keys, whatever the order in the
     observation. gymnasium sorts the keys of a space made from a plain dict by name, so dm_control's are sorted by name.
     """
+    for space in ("action_space", "observation_space"):
+        if not hasattr(env, space):
+            raise EnvError(f"{name} has no {space}: set it in its __init__, or as an attribute of its class.")
     _check_actions(env.action_space, name)
     layout = observation_layout(env.observation_space, name)
     masked = _gives_masks(env)
@@ -35,6 +38,10 @@ def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
     if env.layout is None:
         return ObservationSpec((spaces.flatdim(env.env.observation_space) + action.mask_size,)), action
     return ObservationSpec.of_layout(env.layout, action.mask_size), action
+
+
+class OddObservationError(ValueError):
+    """An observation that does not have the form of the environment's space."""
 
 
 class Rows(gym.Wrapper[Any, Any, Any, Any]):
@@ -56,12 +63,18 @@ class Rows(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Return the first observation with its mask."""
         obs, info = super().reset(**options)
-        return self._row(obs, info), info
+        return self._checked_row(obs, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Return the step with the next observation's mask."""
         obs, reward, terminated, truncated, info = super().step(action)
-        return self._row(obs, info), reward, terminated, truncated, info
+        return self._checked_row(obs, info), reward, terminated, truncated, info
+
+    def _checked_row(self, obs: Any, info: dict[str, Any]) -> Any:
+        try:
+            return self._row(obs, info)
+        except ValueError as error:
+            raise OddObservationError(str(error)) from None
 
     def _row(self, obs: Any, info: dict[str, Any]) -> Any:
         if not self.masked:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from minerva.compute.compiled import torch_threads
-from minerva.config import TENSOR
+from minerva.config import TENSOR, whole_number
 from minerva.errors import ConfigError, TrainingError
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.loop.trainer import Trainer
@@ -53,7 +53,7 @@ class Population:
 
     def run(self, total_steps: int, out_dirs: Sequence[str | Path], **settings: Any) -> list[Result]:
         """Train as `train` does, but return the results also if a signal stopped the runs."""
-        how = RunSettings(**settings)
+        how, total_steps = RunSettings.of(settings), whole_number("total_steps", total_steps)
         self.trainers[0].check(total_steps)
         with ExitStack() as stack:
             stack.enter_context(torch_threads(how.threads))

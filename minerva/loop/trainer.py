@@ -14,7 +14,7 @@ from torch import Tensor
 from minerva.compute.compiled import torch_threads
 from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.tree import Tree
-from minerva.config import TENSOR
+from minerva.config import TENSOR, whole_number
 from minerva.data.replay import Replay
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import MANY_ENVS, EngineName, evaluating_engine, make_engine
@@ -76,6 +76,7 @@ class Trainer(ABC):
         `eval_env`. `own_encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
         data-parallel: the config holds the values of all ranks together, of which each takes its share.
         """
+        seed = whole_number("seed", seed)
         if seed < 0:
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         if config is not None and (positional or hyperparameters):
@@ -175,7 +176,7 @@ class Trainer(ABC):
 
     def run(self, total_steps: int, out_dir: str | Path, **settings: Any) -> Result:
         """Train as `train` does, but return the result also if a signal stopped the run."""
-        how = RunSettings(**settings)
+        how, total_steps = RunSettings.of(settings), whole_number("total_steps", total_steps)
         self.check(total_steps)
         with torch_threads(how.threads):
             if self.ranks.count > 1:

@@ -1,6 +1,7 @@
 """A user's code in a run: callbacks hear of the run's events, log numbers, change settings and stop the run."""
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -8,6 +9,11 @@ from typing import Any, NoReturn
 from minerva.errors import ConfigError
 
 EVENTS = ("start", "episode", "evaluation", "update", "checkpoint", "end")
+
+SMALLEST = 2.0**-126
+"""The smallest number that float32 holds with all its digits: a rate or a coefficient of this size has no effect."""
+
+logger = logging.getLogger("minerva")
 
 Function = Callable[[int, Mapping[str, float], Any], bool | None]
 
@@ -42,7 +48,7 @@ class Schedule(Callback):
     """Sets a setting as a function of the step, at the start and after every report.
 
     `value` is that function, or numbers by step: between two steps the number moves in a straight line, and is rounded
-    for a setting that is a whole number.
+    for a setting that is a whole number. A 0 becomes the smallest number above it, for what is on stays on.
     """
 
     def __init__(self, name: str, value: Callable[[int], float] | Mapping[int, float]) -> None:
@@ -54,6 +60,12 @@ class Schedule(Callback):
 
     def on_start(self, step: int, metrics: Mapping[str, float], trainer: Any) -> None:
         """Set the value at the run's first step, or at the one that it is resumed from."""
+        if self.name.endswith("_lr") and trainer.config.anneal_lr:
+            logger.warning(
+                "%s has a schedule, and anneal_lr lowers it to 0 over the run besides: set anneal_lr to False for the "
+                "schedule alone.",
+                self.name,
+            )
         self._set(step, trainer)
 
     def on_update(self, step: int, metrics: Mapping[str, float], trainer: Any) -> None:
@@ -61,9 +73,12 @@ class Schedule(Callback):
         self._set(step, trainer)
 
     def _set(self, step: int, trainer: Any) -> None:
-        value = self._value(step)
-        is_whole = isinstance(getattr(trainer.agent.config, self.name, None), int)
-        trainer.change(**{self.name: round(value) if is_whole else value})
+        value, before = self._value(step), getattr(trainer.agent.config, self.name, None)
+        if isinstance(before, int):
+            value = round(value)
+        elif before and value == 0:
+            value = SMALLEST
+        trainer.change(**{self.name: value})
 
 
 def _between(points: Sequence[tuple[int, float]], step: int) -> float:

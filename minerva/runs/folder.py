@@ -175,7 +175,9 @@ def find_checkpoint(path: Path, which: str = "best") -> Path:
     patterns = [f"*_{name}{suffix}" for name in (which, "last") for suffix in (SUFFIX, OLD_SUFFIX)]
     found = [file for pattern in patterns for file in sorted((path / "checkpoints").glob(pattern))]
     if not found:
-        raise RunError(f"{path} contains no run with a checkpoint: give a run's folder or a checkpoint file.")
+        runs = sorted(path.glob("*/checkpoints"), key=lambda folder: folder.stat().st_mtime)
+        inside = f" It contains runs; the latest is {runs[-1].parent}." if runs else ""
+        raise RunError(f"{path} contains no run with a checkpoint: give a run's folder or a checkpoint file.{inside}")
     for inside in (path / "checkpoints", found[0]):
         refuse_foreign(inside)
     return found[0]

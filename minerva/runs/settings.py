@@ -1,12 +1,13 @@
 """Settings of a run (evaluation, compilation, logging) and its result."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from signal import Signals
+from typing import Any, Self
 
 from minerva.compute.modes import CompileMode, MatmulPrecision
-from minerva.config import checked
+from minerva.config import checked, nearest, whole_number
 from minerva.errors import ConfigError
 from minerva.runs.callbacks import Callback, Function, check_callbacks
 from minerva.runs.loggers import MakeLogger, check_loggers
@@ -49,10 +50,19 @@ class RunSettings:
     """Functions `(step, metrics, trainer)` that are called after every report, or objects with methods of `Callback`.
     They may stop the run, and change what is learned."""
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the settings with these values; raise ConfigError, with the nearest names, for an unknown name."""
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"{name} is not a setting of a run. {nearest(name, known)}")
+        return cls(**settings)
+
     def __post_init__(self) -> None:
         for name in ("eval_every", "eval_episodes", "threads"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and whole_number(name, value) < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1.")
         if isinstance(self.info_keys, str):
             raise ConfigError(f"info_keys is {self.info_keys!r}: it must be a list, such as [{self.info_keys!r}].")

@@ -35,7 +35,8 @@ REFUSED = [
     # the command itself
     Refused("tarin ppo", ("tarin", "train, evaluate")),
     Refused("train", ("ppo, mpo, vmpo",)),
-    Refused("train pppo", ("pppo", "ppo, mpo, vmpo")),
+    Refused("train pppo", ("pppo stands where the algorithm is expected", "ppo, mpo, vmpo")),
+    Refused("train --env Pendulum-v1", ("--env stands where the algorithm is expected", "ppo, mpo, vmpo")),
     Refused("train ppo --gama 0.9", ("--gama", "Perhaps you meant", "--gamma")),
     Refused("train ppo --rollout-step 64", ("--rollout-step", "Perhaps you meant", "--rollout-steps")),
     Refused("train ppo --env", ("Missing value", "--env")),

@@ -25,10 +25,13 @@ from tiny_runs import (
 )
 
 from minerva.cli.main import main
+from minerva.cli.summary import print_summary
 from minerva.cli.train import RunOptions
 from minerva.loop.stacking import Stack
 from minerva.presets import presets
 from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.output import make_console
+from minerva.runs.settings import Result
 from minerva.runs.terminal import TerminalView
 from minerva.trainers.registry import ALGORITHMS, config_class
 
@@ -42,6 +45,16 @@ def test_training_ends_with_the_result_and_as_last_line_the_folder(finished_run:
     assert f"  minerva evaluate {finished_run.folder} --episodes 100" in lines
     assert "\x1b" not in finished_run.output
     assert (finished_run.folder / "learning_curve.png").stat().st_size > 0
+
+
+def test_steps_that_are_too_few_for_another_rollout_are_told_of(
+    finished_run: FinishedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for budget in (512, 600):
+        result = Result(finished_run.folder, finished=True, step=512, random=0.0, before=0.0, after=0.0, best=0.0)
+        print_summary(make_console(), "ppo", RunOptions(total_steps=budget), result)
+        told = "512 steps: the rest of 600 is too short for another rollout" in capsys.readouterr().out
+        assert told is (budget == 600)
 
 
 def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> None:

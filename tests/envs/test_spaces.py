@@ -253,6 +253,55 @@ def test_every_number_arrives_as_float32(dtype: Any) -> None:
     np.testing.assert_array_equal(envs.obs, [[0, 1]])
 
 
+class Sensors(Env):
+    """Gives what it is told to give in its second observation."""
+
+    action_space = spaces.Box(-1, 1, (1,))
+    observation_space = spaces.Dict(
+        {
+            "gripper": spaces.Discrete(3),
+            "joint": spaces.Box(-4, 4, (2,)),
+            "velocity": spaces.Tuple([spaces.Box(-np.inf, np.inf, (2,))]),
+        }
+    )
+    good: dict[str, Any] = {"gripper": 1, "joint": np.zeros(2), "velocity": (np.zeros(2),)}  # noqa: RUF012
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.good, {}
+
+    def step(self, action: Any) -> StepResult:
+        return {**self.good, **self.given}, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"velocity": (np.array([0, np.nan]),)}, r"non-finite observation .* episode: nan at velocity\.0\[1\] \("),
+        ({"joint": np.zeros(3)}, r"gave an odd observation in step of environment 0: its joint has the shape \(3,\)"),
+        ({"joint": ["a", "b"]}, "gave an odd observation in step of environment 0: its joint holds <U1, and not num"),
+        ({"gripper": 3}, "gave an odd observation in step of environment 0: its gripper is 3, and not among"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+def test_the_entry_of_an_odd_observation_is_named(given: dict[str, Any], words: str, engine: EngineName) -> None:
+    envs = make_engine(lambda: Sensors(**given), 1, engine)
+    envs.reset([0])
+    with pytest.raises(EnvError, match=words):
+        envs.step(torch.zeros((1, 1)))
+    envs.close()
+
+
+def test_an_environment_without_a_space_is_told_which() -> None:
+    class Spaceless(Env):
+        action_space = spaces.Box(-1, 1, (1,))
+
+    with pytest.raises(EnvError, match="Spaceless has no observation_space: set it in its __init__"):
+        make_engine(Spaceless, 1)
+
+
 @pytest.mark.parametrize("task", ["cheetah/run", "humanoid/walk", "finger/spin", "swimmer/swimmer6", "fish/swim"])
 def test_a_dm_control_observation_is_the_tasks_own_entries_sorted_by_name(task: str) -> None:
     suite = pytest.importorskip("dm_control.suite")

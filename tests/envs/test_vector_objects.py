@@ -100,3 +100,33 @@ def test_sizes_that_contradict_the_object_are_refused() -> None:
         minerva.train_seeds("ppo", envs, [0, 1], **PPO)
     with pytest.raises(EnvError, match="and Reaching is none"):
         make_engine(Reaching, 2, "vector")
+
+
+class Batch(gym.vector.VectorEnv[Any, Any, Any]):
+    """Two counters in one array, with one generator; `heeds_mask`: whether a reset leaves the others as they are."""
+
+    num_envs = 2
+    single_observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    single_action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, heeds_mask: bool) -> None:
+        self.heeds_mask, self.counts = heeds_mask, np.zeros((2, 1))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)  # takes one number, and no list
+        mask = (options or {}).get("reset_mask", np.ones(2, np.bool_)) if self.heeds_mask else np.ones(2, np.bool_)
+        self.counts[mask] = 0
+        return self.counts.copy(), {}
+
+    def step(self, actions: Any) -> Any:
+        self.counts += 1
+        return self.counts.copy(), np.ones(2), self.counts[:, 0] >= [2, 5], np.zeros(2, np.bool_), {}
+
+
+def test_a_reset_that_breaks_off_other_episodes_is_refused() -> None:
+    """gymnasium's own CartPoleVectorEnv is one: it takes one seed, and resets all wherever one has ended."""
+    heeding = make_engine(Batch(True), 2)
+    assert [row[-1] for row in history(heeding, 4)[1:-1]] == [[[1], [1]], [[0], [2]], [[1], [3]], [[0], [4]]]
+    for vector in (Batch(False), gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")):
+        with pytest.raises(EnvError, match="begins every episode anew"):
+            history(make_engine(vector, 2), 40)

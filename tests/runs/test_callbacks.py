@@ -189,6 +189,24 @@ def test_a_schedule_moves_in_a_straight_line_and_is_logged(tmp_path: Path) -> No
     assert logged(tmp_path, "settings/ent_coef") == [], "it did not change"
 
 
+def test_a_schedule_may_end_at_zero_and_the_last_update_then_changes_nothing(tmp_path: Path) -> None:
+    weights: list[Any] = []
+    watch = [Schedule("policy_lr", lambda step: 3e-4 * (step < BATCH)), lambda s, m, t: weights.append(learned_now(t))]
+    train(tmp_path, *watch, anneal_lr=False, total=2 * BATCH)
+    assert same(*weights), "the second update had the rate 0"
+    assert logged(tmp_path, "settings/policy_lr") == [(BATCH, pytest.approx(0, abs=1e-30))]
+
+
+def learned_now(trainer: Any) -> Any:
+    return trainer.agent.state["parameters"].clone()
+
+
+@pytest.mark.parametrize("anneals", [True, False])
+def test_a_schedule_beside_annealing_is_told_of(anneals: bool, tmp_path: Path, caplog: Any) -> None:
+    train(tmp_path, Schedule("policy_lr", {0: 3e-4}), anneal_lr=anneals)
+    assert ("set anneal_lr to False" in caplog.text) is anneals
+
+
 @pytest.mark.parametrize("how", ["stopped", "killed after the checkpoint"])
 def test_a_changed_rate_is_part_of_what_is_resumed(how: str, tmp_path: Path) -> None:
     def lower(step: int, metrics: Any, trainer: Any) -> None:

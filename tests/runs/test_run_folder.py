@@ -1,5 +1,6 @@
 """What a finished run of PPO leaves in its folder."""
 
+import os
 import platform
 import re
 import subprocess
@@ -183,6 +184,15 @@ def test_a_run_stands_for_its_best_checkpoint_or_its_last(folder: Path, tmp_path
     only_last.touch()
     assert find_checkpoint(tmp_path) == only_last
     assert find_checkpoint(only_last, "best") == only_last
+
+
+def test_a_folder_of_runs_is_answered_with_the_latest(tmp_path: Path) -> None:
+    for n, name in enumerate(("second", "first")):
+        file = RunFolder(tmp_path / name, "ppo").last
+        file.parent.mkdir(parents=True)
+        os.utime(file.parent, (n, n))
+    with pytest.raises(RunError, match=r"It contains runs; the latest is .*first"):
+        find_checkpoint(tmp_path)
 
 
 def test_another_checkpoint_than_best_and_last_is_refused(folder: Path) -> None:

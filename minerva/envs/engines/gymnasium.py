@@ -15,7 +15,7 @@ from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.old_interface import ADVICE, of_old_interface
 from minerva.envs.rehearsal import rehearse
 from minerva.envs.snapshot import NoSnapshotError, Snapshot, Snapshots
-from minerva.envs.spaces import prepared, specs
+from minerva.envs.spaces import OddObservationError, prepared, specs
 from minerva.envs.time_limit import has_time_limit
 from minerva.errors import EnvError, EnvStepError
 from minerva.layout import Array
@@ -150,6 +150,11 @@ class GymnasiumEngine(HostEngine):
 
     def _failed(self, call: str, index: int, error: Exception) -> EnvStepError:
         """Return an EnvStepError that names the environment and the line that raised."""
+        if isinstance(error, OddObservationError):
+            return EnvStepError(
+                f"{self.env_name} gave an odd observation in {call} of environment {self._first + index}: {error}. Fix "
+                "the environment; the last checkpoint is unchanged."
+            )
         place = traceback.extract_tb(error.__traceback__)[-1]
         if of_old_interface(error, place):
             return EnvStepError(f"{self.env_name} has the old interface of gym in {call} ({error}): {ADVICE}")

@@ -166,9 +166,10 @@ class HostEngine(Engine):
         within = np.abs(values) <= LARGEST  # false for NaN; rewards are float64 here, and float32 where they are stored
         if not within.all():
             i = int(np.flatnonzero(~within.reshape(self.num_envs, -1).all(1))[0])
+            shown = self.observation.first_infinite(values[i]) if what == "observation" else values[i]
             raise EnvStepError(
                 f"{self.env_name} gave a non-finite {what} in environment {i} at step {self._lengths[i]} of its "
-                f"episode: {values[i]} (float32 ends at {LARGEST:.2g}). Training cannot continue from it; fix the "
+                f"episode: {shown} (float32 ends at {LARGEST:.2g}). Training cannot continue from it; fix the "
                 f"environment or clip its {what}s."
             )
 

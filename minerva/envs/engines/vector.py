@@ -51,13 +51,25 @@ class VectorEngine(HostEngine):
         """Reset the environments of `mask`; those of an environment that resets in the same step have begun already."""
         if seeds is None and self._same_step:
             return self._first_obs[mask]
-        if seeds is None:
-            obs, _ = self.env.reset(options={"reset_mask": mask})
-        else:
-            each: Any = [int(seed) for seed in seeds]  # all vector environments take a list
-            obs, _ = self.env.reset(seed=each)
+        obs, _ = self.env.reset(options={"reset_mask": mask}) if seeds is None else self._reset_all(seeds)
         rows = self._flat(obs)
-        return rows if len(rows) == mask.sum() else rows[mask]  # EnvPool returns those that were reset
+        if len(rows) == mask.sum():  # EnvPool returns those that were reset
+            return rows
+        if not np.array_equal(rows[~mask], self._obs[~mask]):
+            raise EnvError(
+                f"{self.env_name} begins every episode anew where options={{'reset_mask': ...}} names one, so that the "
+                "others would break off unseen: let its reset heed the mask, let it reset in the same step "
+                "(AutoresetMode.SAME_STEP), or give the id or a function that makes one environment."
+            )
+        return rows[mask]
+
+    def _reset_all(self, seeds: Sequence[int]) -> tuple[Any, Any]:
+        """Reset every environment, each with its own seed, or all with the first where one number is taken."""
+        each: Any = [int(seed) for seed in seeds]
+        try:
+            return self.env.reset(seed=each)
+        except (gym.error.Error, TypeError, ValueError):  # one generator for all, as gymnasium's CartPoleVectorEnv has
+            return self.env.reset(seed=each[0])
 
     def send_arrays(self, actions: Array) -> None:
         """Keep the actions for `recv_arrays`."""

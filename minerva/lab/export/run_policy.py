@@ -3,6 +3,7 @@
 python run_policy.py [ID]: an environment ID of the form module:Name imports that module, so you have to write it.
 """
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -29,7 +30,12 @@ if __name__ == "__main__":
 
     if about["env"].startswith("dm_control/"):
         import shimmy  # noqa: F401  registers dm_control's tasks with gymnasium
-    env = gym.make(env_id, **kwargs) if image else gym.wrappers.FlattenObservation(gym.make(env_id, **kwargs))
+    module, _, name = env_id.rpartition(":")
+    sys.path += [""] if module else []  # a module that you name may lie in the working directory
+    own = getattr(importlib.import_module(module), name, None) if module else None
+    made_by_own = callable(own) and name not in gym.registry  # a class or a function of the module
+    env = gym.make(gym.envs.registration.EnvSpec(name, own) if made_by_own else env_id, **kwargs)
+    env = env if image else gym.wrappers.FlattenObservation(env)
     observation, total, over = env.reset(seed=0)[0], 0.0, False
     while not over:
         observation, reward, terminated, truncated, _ = env.step(act(observation[None])[0])

@@ -73,6 +73,12 @@ def test_an_mp4_shows_every_step_and_holds_the_last(counting_run: Path, tmp_path
     np.testing.assert_allclose([frame.mean() for frame in frames], expected, atol=4)
 
 
+def test_an_environment_of_a_module_is_filmed_by_its_name(counting_run: Path, tmp_path: Path) -> None:
+    for env in (f"{__name__}:Counting", Task(f"{__name__}:Counting", {"shape": [65, 81, 3]})):
+        film = record(counting_run, "best", env=env, out=tmp_path / "a.mp4")
+        assert film.returns == [7.0]
+
+
 @pytest.mark.parametrize(("fps", "every", "shown"), [(10.0, 1, 7), (5.0, 2, 4), (4.0, 3, 3)])
 def test_fewer_pictures_a_second_leave_the_time_as_it_is(
     fps: float, every: int, shown: int, counting_run: Path, tmp_path: Path

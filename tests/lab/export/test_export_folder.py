@@ -102,7 +102,7 @@ def played(checkpoint: Path) -> float:
 
 def test_the_example_is_short_and_knows_nothing_of_minerva() -> None:
     lines = [line for line in EXAMPLE_SOURCE.read_text().splitlines() if line.strip()]
-    assert len(lines) <= 28
+    assert len(lines) <= 34
     assert not any("minerva" in line or "torch" in line for line in lines)
 
 
@@ -122,6 +122,29 @@ def test_the_example_imports_the_module_of_an_id_only_if_a_person_writes_the_id(
         trusted = arguments == [about["gymnasium_id"]]
         assert ("if you trust it, add its id as argument" in done.stderr) is not trusted
         assert (tmp_path / "sent" / "imported").exists() is (trusted and "gymnasium_id" in named)
+
+
+@pytest.mark.parametrize("name", ["Half", "half"])
+def test_the_example_plays_an_environment_of_the_persons_own_module(name: str, shared: Export, tmp_path: Path) -> None:
+    """By its class or by a function, as `--env module:name` takes it; the module lies in the working directory."""
+    (tmp_path / "mine.py").write_text(
+        "from gymnasium.envs.classic_control import PendulumEnv\n"
+        "class Half(PendulumEnv):\n    def step(self, action):\n"
+        "        obs, reward, *ends = super().step(action)\n        return obs, reward / 2, *ends\n"
+        "def half(g):\n    return Half(g=g)\n"
+    )
+    graph = onnx.load(shared.path / "policy.onnx")
+    about = {prop.key: prop.value for prop in graph.metadata_props}
+    kwargs = '{"g": 10.0, "max_episode_steps": 200}'
+    onnx.helper.set_model_props(graph, {**about, "gymnasium_id": f"mine:{name}", "env_kwargs": kwargs})
+    (tmp_path / "sent").mkdir()
+    onnx.save(graph, tmp_path / "sent" / "policy.onnx")
+    shutil.copy(shared.path / "run_policy.py", tmp_path / "sent")
+    command = [sys.executable, "sent/run_policy.py", f"mine:{name}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    total = float(done.stdout.partition(": return ")[2].replace(",", ""))
+    assert total == pytest.approx(played(shared.path / "ppo_best.safetensors") / 2, rel=1e-3)
 
 
 def test_the_card_tells_which_id_a_person_has_to_write(shared: Export, finished_run: FinishedRun) -> None:
