@@ -17,6 +17,7 @@ from minerva.cli.main import main
 from minerva.compute.compiled import MIN_CALLS_TO_COMPILE
 from minerva.compute.tree import leaves
 from minerva.errors import CheckpointError, ConfigError
+from minerva.lab.export.card import Score, model_card
 from minerva.lab.export.graph import exported
 from minerva.loop.stacking import Stack
 from minerva.policy import load_policy
@@ -75,7 +76,9 @@ def skips(agent: Any) -> list[own_networks.Skip]:
 
 
 @pytest.mark.parametrize("algo", ALL)
-def test_own_layers_of_policy_and_critic_are_trained_stacked_loaded_and_exported(algo: str, tmp_path: Path) -> None:
+def test_own_layers_of_policy_and_critic_are_trained_stacked_loaded_and_exported(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     how: dict[str, Any] = {**ALL[algo], "total_steps": 64, "own_networks": BODIES, "settings": QUIET}
     train(algo, "Pendulum-v1", seed=1, run_dir=tmp_path / "alone", **how)
     train_seeds(algo, "Pendulum-v1", [0, 1], run_dir=tmp_path / "both", **how)
@@ -92,6 +95,11 @@ def test_own_layers_of_policy_and_critic_are_trained_stacked_loaded_and_exported
     for now, then in zip(trained, untrained, strict=True):
         assert not torch.equal(now.around.weight, then.around.weight), "its weights have learned"
     assert exported(policy).difference < 1e-6
+    card = model_card(policy.about, f"{algo}_last.safetensors", Score([1.0], "episodes"), 0.0, None)
+    monkeypatch.chdir(tmp_path / "alone" / "checkpoints")
+    program: dict[str, Any] = {}
+    exec(card.split("```python\n")[1].split("action =")[0], program)
+    np.testing.assert_array_equal(program["policy"].act(np.ones(3)), policy.act(np.ones(3)))
 
 
 @pytest.mark.parametrize("algo", ["ppo", pytest.param("vmpo", marks=SLOW), pytest.param("mpo", marks=SLOW), "sac"])
