@@ -35,6 +35,7 @@ REFUSED = [
     # the command itself
     Refused("tarin ppo", ("tarin", "train, evaluate")),
     Refused("train", ("ppo, mpo, vmpo",)),
+    Refused("train", ("Expected one of {{ppo, mpo, vmpo, sac}}", "run minerva train --help")),
     Refused("train pppo", ("pppo", "ppo, mpo, vmpo")),
     Refused("train ppo --gama 0.9", ("--gama", "Perhaps you meant", "--gamma")),
     Refused("train ppo --rollout-step 64", ("--rollout-step", "Perhaps you meant", "--rollout-steps")),
