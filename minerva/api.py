@@ -17,7 +17,7 @@ from minerva.evaluation import Evaluation, Evaluator
 from minerva.loop.collector import Collector
 from minerva.loop.population import Population
 from minerva.loop.trainer import usable_device
-from minerva.networks.observations import EncoderFactory
+from minerva.networks.own import OwnNetworks
 from minerva.policy import load_policy
 from minerva.presets import DEFAULT_STEPS, preset_for
 from minerva.runs.callbacks import Callback, Function, check_callbacks
@@ -46,7 +46,7 @@ def train(
     init_optimizer: bool = False,
     engine: EngineName = "auto",
     eval_env: EnvLike | None = None,
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
     callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
@@ -54,8 +54,8 @@ def train(
     """Train an algorithm on an environment, with its defaults, or those of a preset; `hyperparameters` override both.
 
     `env` is an id, a function that makes an environment, an environment, or a vector environment, which is stepped as
-    it is. It is evaluated on separate copies, or on `eval_env`. `own_encoder` is a class or function of a module that
-    makes the first layers of the networks, a `torch.nn.Module`, from the spec of the observations.
+    it is. It is evaluated on separate copies, or on `eval_env`. `own_networks` names classes or functions that make
+    a `torch.nn.Module` in place of the "encoder" of observations, or of the hidden layers of "policy" or "critic".
 
     The run gets a new folder in `out_dir`, or is written to `run_dir`. It starts with the policy of the run or
     checkpoint `init_from`, of an environment with the same spaces; with `init_optimizer`, with all that its agent has
@@ -65,7 +65,7 @@ def train(
     env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     config = config_class(algo).from_dict(values)
-    how: dict[str, Any] = {"init_optimizer": init_optimizer, "own_encoder": own_encoder}
+    how: dict[str, Any] = {"init_optimizer": init_optimizer, "own_networks": own_networks}
     trainer = make_trainer(algo, env, seed, device, config, init_from, engine, **how)
     trainer.eval_env = eval_env
     folder = Path(run_dir) if run_dir else Path(out_dir) / new_folder_name(algo, env_name(env), seed)
@@ -87,7 +87,7 @@ def train_seeds(
     init_from: str | Path | None = None,
     init_optimizer: bool = False,
     engine: EngineName = "auto",
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
     callbacks: Sequence[Callback | Function] = (),
     settings: dict[str, Any] | None = None,
     **hyperparameters: Any,
@@ -100,7 +100,7 @@ def train_seeds(
     env = full_id(env) if isinstance(env, str) else env
     budget, values = tuned(algo, env, preset, total_steps, hyperparameters)
     configs = each_config(algo, values, len(seeds))
-    population = make_population(algo, env, seeds, device, configs, init_from, engine, init_optimizer, own_encoder)
+    population = make_population(algo, env, seeds, device, configs, init_from, engine, init_optimizer, own_networks)
     folders = seed_folders(algo, env_name(env), seeds, Path(out_dir), Path(run_dir) if run_dir else None)
     return population.train(budget, folders, **_settings(settings, callbacks))
 
@@ -160,7 +160,7 @@ def make_population(
     init_from: str | Path | None = None,
     engine: EngineName = "auto",
     init_optimizer: bool = False,
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
 ) -> Population:
     """Return a population with one trainer per seed, to be trained together."""
     if isinstance(env, VectorEnv):
@@ -168,7 +168,7 @@ def make_population(
     trainers = []
     for seed, config in zip(seeds, configs, strict=True):
         envs = make_engine(env, config.to_dict()["num_envs"], engine, len(seeds), usable_device(device))
-        trainers.append(trainer_class(algo)(env, seed, device, engine=envs, config=config, own_encoder=own_encoder))
+        trainers.append(trainer_class(algo)(env, seed, device, engine=envs, config=config, own_networks=own_networks))
         if init_from is not None:
             trainers[-1].init_from(init_from, init_optimizer)
     return Population(trainers)
@@ -195,10 +195,11 @@ def make_trainer(
     engine: EngineName | Engine | Collector = "auto",
     ranks: Ranks = SINGLE,
     init_optimizer: bool = False,
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
 ) -> Any:
     """Return a trainer with this config, on one of the data-parallel `ranks`."""
-    trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, config=config, own_encoder=own_encoder)
+    how: dict[str, Any] = {"config": config, "own_networks": own_networks}
+    trainer = trainer_class(algo)(env, seed, device, engine=engine, ranks=ranks, **how)
     if init_from is not None:
         trainer.init_from(init_from, init_optimizer)
     return trainer
@@ -214,20 +215,20 @@ def evaluate(
     seed: int | None = None,
     engine: EngineName | None = None,
     trust_env: bool = False,
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
 ) -> Evaluation:
     """Evaluate the policy of a run or checkpoint, on the task it was trained on or on `env`.
 
     Give `env` if it was trained on an environment that its id and arguments do not describe: a function, or an object
     in wrappers. `trust_env` allows an id of the form `module:Id`, saved with the policy, to import its module. The
-    default engine is the one it was trained with, or gymnasium if that one is unavailable. `own_encoder` is as for
+    default engine is the one it was trained with, or gymnasium if that one is unavailable. `own_networks` are as for
     `load_policy`.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1.")
     if seed is not None and seed < 0:
         raise ConfigError(f"seed is {seed}: it must be 0 or more.")
-    policy = load_policy(path, which, own_encoder=own_encoder)
+    policy = load_policy(path, which, own_networks=own_networks)
     env = made_again(policy.about, env, trust_env)
     if engine is None:
         engine, reason = engine_like(policy.about["engine"], env)

@@ -78,6 +78,7 @@ OF_A_RUN = {
 }
 """Names of a run's options in other libraries, and those that they have here."""
 
+Activation = Literal["default", "tanh", "relu", "elu", "silu", "gelu"]
 ImageEncoderName = Literal["auto", "nature", "impala", "small"]
 LayerSizes = tuple[int, ...]
 OptimizerType = Literal["adam", "sgd"]

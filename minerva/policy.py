@@ -12,11 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from minerva.compute.tree import Tree
 from minerva.errors import CheckpointError, EnvStepError, MinervaError, with_short_traceback
-from minerva.networks.observations import EncoderFactory
+from minerva.networks.own import OwnNetworks
 from minerva.runs.checkpoint import load_checkpoint
 from minerva.runs.folder import find_checkpoint
 from minerva.runs.origin import Origin
-from minerva.runs.own_encoder import encoder_for
+from minerva.runs.own_networks import networks_for
 from minerva.spec import ActionSpec, ObservationSpec
 from minerva.trainers.registry import agent_class, config_class
 from minerva.utils.hub import download, is_repository
@@ -88,18 +88,18 @@ class Policy:
 
 @with_short_traceback
 def load_policy(
-    path: str | Path, which: str = "best", device: str = "cpu", own_encoder: EncoderFactory | None = None
+    path: str | Path, which: str = "best", device: str = "cpu", own_networks: OwnNetworks | None = None
 ) -> Policy:
     """Load the policy of a run folder (its best checkpoint, or with `which="last"` its last) or of a file.
 
     A text `user/name` that is nothing on this disk is a repository of the Hugging Face Hub, of which the checkpoint is
-    downloaded. `own_encoder` is the one that it was trained with, if it has one: a file does not import what it
+    downloaded. `own_networks` are those that it was trained with, if it has any: a file does not import what it
     names.
     """
     is_remote = isinstance(path, str) and is_repository(path)
     file = download(str(path), which) if is_remote else find_checkpoint(Path(path), which)
     about, state = load_checkpoint(file)
-    own_encoder = encoder_for(about, own_encoder, path)
+    own_networks = networks_for(about, own_networks, path)
     try:
         made = agent_class(about["algo"])
         # a setting that did not exist yet has the value that stands for its absence
@@ -107,7 +107,7 @@ def load_policy(
         _check_facts(about)
         observation, action = ObservationSpec.from_dict(about["observation"]), ActionSpec.from_dict(about["action"])
         weights = state["trainer"]["agent"]
-        make = functools.partial(made.from_config, observation, action, config, own_encoder=own_encoder)
+        make = functools.partial(made.from_config, observation, action, config, own_networks=own_networks)
         _check_shapes(make, weights)
         agent = make(device=device)
         agent.load_policy(weights)

@@ -6,8 +6,8 @@ from typing import Any
 
 import tyro
 
-from minerva.cli.typed_encoder import typed_encoder
 from minerva.cli.typed_env import import_from_here
+from minerva.cli.typed_networks import OwnWords, typed_networks
 from minerva.cli.which import Which
 from minerva.envs.engines.registry import EngineName
 from minerva.errors import printable
@@ -31,8 +31,8 @@ class Evaluate:
     """Engine that steps the environments; None: the one it was trained with."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
-    own_encoder: str | None = None
-    """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
+    own_networks: OwnWords = None
+    """Own networks that it was trained with, as part=module:name: a run's files never import what they name."""
 
     def run(self) -> int:
         """Evaluate the policy and print the statistics."""
@@ -43,9 +43,8 @@ class Evaluate:
         which = self.which.name
         names = ("env", "seed", "engine", "trust_env")
         overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
-        result = evaluate(
-            self.run_dir, episodes=self.episodes, which=which, own_encoder=typed_encoder(self.own_encoder), **overrides
-        )
+        overrides["own_networks"] = typed_networks(self.own_networks)
+        result = evaluate(self.run_dir, episodes=self.episodes, which=which, **overrides)
         metrics = result.metrics()
         iqm, (low, high) = interquartile_mean(result.returns), iqm_interval(result.returns)
         console = make_console()

@@ -6,8 +6,8 @@ from typing import Any
 
 import tyro
 
-from minerva.cli.typed_encoder import typed_encoder
 from minerva.cli.typed_env import import_from_here
+from minerva.cli.typed_networks import OwnWords, typed_networks
 from minerva.cli.which import Which
 from minerva.errors import printable
 from minerva.runs.output import make_console
@@ -32,8 +32,8 @@ class ExportPolicy:
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module. Without it, the card
     shows the evaluation during training."""
-    own_encoder: str | None = None
-    """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
+    own_networks: OwnWords = None
+    """Own networks that it was trained with, as part=module:name: a run's files never import what they name."""
 
     def run(self) -> int:
         """Export the policy and print the folder. Return 0; a signal's status if one stopped it: nothing is written."""
@@ -47,7 +47,7 @@ class ExportPolicy:
                 how: dict[str, Any] = {
                     name: getattr(self, name) for name in ("out", "episodes", "video", "env", "trust_env")
                 }
-                done = export(self.run_dir, self.which.name, own_encoder=typed_encoder(self.own_encoder), **how)
+                done = export(self.run_dir, self.which.name, own_networks=typed_networks(self.own_networks), **how)
         except STOPS as stop:
             console.print("stopped: nothing was exported.")
             return status_of(stop)

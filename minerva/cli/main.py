@@ -150,6 +150,8 @@ def _parse(arguments: list[str]) -> Any:
         return parsed_train(arguments[1], arguments[2:])
     train: Any = make_dataclass("Train", [("command", Union[tuple(train_types().values())])], frozen=True)  # noqa: UP007
     train.__doc__ = "Train an agent with one of the algorithms."
+    if name == "train":
+        return parsed(train, arguments[1:], "minerva train").command
     types = {"train": train, **COMMANDS}
     subcommands: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in types.items())]  # noqa: UP007
     chosen = parsed(subcommands, arguments, "minerva", DESCRIPTION)

@@ -7,6 +7,7 @@ from typing import Any
 import tyro
 
 from minerva.cli.typed_env import import_from_here
+from minerva.cli.typed_networks import OwnWords, typed_networks
 from minerva.cli.which import Which
 from minerva.errors import printable
 from minerva.runs.output import make_console
@@ -31,6 +32,8 @@ class Push:
     """Environment id to evaluate and record on; None: the one it was trained on."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
+    own_networks: OwnWords = None
+    """Own networks that it was trained with, as part=module:name: a run's files never import what they name."""
 
     def run(self) -> int:
         """Export, upload and print the address and how to load it. Return 0."""
@@ -42,7 +45,7 @@ class Push:
         console = make_console()
         with console.status("exporting, evaluating, recording"):
             how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "video", "env", "trust_env")}
-            done = export(self.run_dir, self.which.name, **how)
+            done = export(self.run_dir, self.which.name, own_networks=typed_networks(self.own_networks), **how)
         with console.status("uploading"):
             address = upload(done.path, self.repository, self.private)
         console.print(printable(f"files: {', '.join(done.files)}"), markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from minerva.envs.engines.registry import EngineName
 from minerva.envs.ids import EnvLike
 from minerva.errors import ConfigError, printable
 from minerva.loop.population import Population
-from minerva.networks.observations import EncoderFactory
+from minerva.networks.own import OwnNetworks
 from minerva.runs.settings import Result
 from minerva.trainers.registry import config_class
 
@@ -45,10 +45,10 @@ class Seeds:
         init_from: Path | None,
         init_optimizer: bool,
         engine: EngineName,
-        own_encoder: EncoderFactory | None = None,
+        own_networks: OwnNetworks | None = None,
     ) -> Population:
         """Return the trainers of all seeds as one population."""
-        how = (init_from, engine, init_optimizer, own_encoder)
+        how = (init_from, engine, init_optimizer, own_networks)
         return make_population(self.algo, env, self.numbers, device, self.configs, *how)
 
     def folders(self, env: str, out_dir: Path, run_dir: Path | None) -> list[Path]:

@@ -87,7 +87,7 @@ def resume_command(algo: str, options: RunOptions, *folders: Path) -> str:
 def _typed(options: RunOptions) -> str:
     """Return the options with which a person names code of own modules, as a run's file may not."""
     env = f" --env {shlex.quote(options.env)}" if ":" in options.env else ""
-    return env + (f" --own-encoder {shlex.quote(options.own_encoder)}" if options.own_encoder else "")
+    return env + (f" --own-networks {shlex.join(options.own_networks)}" if options.own_networks else "")
 
 
 def _command(name: str) -> str:

@@ -14,6 +14,7 @@ import tyro
 from minerva.cli.arguments import VALUES, parsed
 from minerva.cli.env_kwargs import kwargs_words, parse_kwargs
 from minerva.cli.typed_env import import_from_here
+from minerva.cli.typed_networks import OwnWords, typed_names
 from minerva.compute.modes import CompileMode, MatmulPrecision
 from minerva.config import Config, checked, nearest
 from minerva.envs.engines.registry import MANY_ENVS, EngineName
@@ -44,9 +45,9 @@ class RunOptions:
     """Arguments of the environment, such as g=1.0 max_episode_steps=100. Values are JSON, or else text."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that a run or config.yaml names to import its module."""
-    own_encoder: str | None = None
-    """First layers of the networks, of your own: module:name of a class or function, which may lie in the working
-    directory, that makes a torch.nn.Module from the spec of the observations."""
+    own_networks: OwnWords = None
+    """Networks of your own, encoder=module:name, policy=module:name or critic=module:name: a class or function, which
+    may lie in the working directory, that makes a torch.nn.Module in place of this part."""
     seed: int = 0
     """Random seed; training environment i gets seed + i, evaluation episode i seed + 10000 + i."""
     seeds: str | None = None
@@ -281,14 +282,14 @@ def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
     """Return the run options of a config.yaml, and the number of threads, which changes the last bits of results."""
     from minerva.cli.parent import saved_parent
     from minerva.envs.saved import KWARGS, MADE_BY, made_again
-    from minerva.runs.own_encoder import ENCODER, encoder_for
+    from minerva.runs.own_networks import NETWORKS, networks_for
 
     for name in saved:
         if name not in {
             *SAVED,
             KWARGS,
             MADE_BY,
-            ENCODER,
+            NETWORKS,
             INIT_FROM,
             *PROVENANCE,
             "algo",
@@ -297,7 +298,7 @@ def _saved_options(saved: dict[str, Any], chosen: RunOptions) -> RunOptions:
             "hyperparameters",
         }:
             raise ConfigError(f"{name} is not a setting of a run's config. {nearest(name, SAVED)}")
-    encoder_for(saved, chosen.own_encoder, "The run")
+    networks_for(saved, typed_names(chosen.own_networks), "The run")
     versions = saved.get("versions")
     threads = versions.get("torch_threads", 1) if isinstance(versions, dict) else 1
     hints, values = get_type_hints(RunOptions), {**saved, "threads": threads}

@@ -9,7 +9,7 @@ from minerva.cli.parent import require_saved_weights
 from minerva.cli.seeds import Seeds
 from minerva.cli.summary import print_settings, print_summary, resume_command
 from minerva.cli.train import RunOptions, TrainCommand, saved_command
-from minerva.cli.typed_encoder import typed_encoder
+from minerva.cli.typed_networks import typed_networks
 from minerva.compute.ranks import Ranks, init_from_torchrun
 from minerva.config import Config
 from minerva.envs.engines.registry import EngineName, engine_class
@@ -37,12 +37,12 @@ def run(command: TrainCommand) -> int:
     if options.resume is not None and len(options.resume) > 1:
         return _run_seeds(command, _resumed_seeds(command, algo, options.resume), settings)
     ranks = init_from_torchrun(options.device)
-    own_encoder = typed_encoder(options.own_encoder)
+    own_networks = typed_networks(options.own_networks)
     engine = _engine_or_collector(algo, config, options, ranks)
     trainer = make_trainer(
         *(algo, options.task, options.seed, options.device, config, options.init_from, engine, ranks),
         init_optimizer=options.init_optimizer,
-        own_encoder=own_encoder,
+        own_networks=own_networks,
     )
     require_saved_weights(options.config, options.init_from, trainer)
     if options.exact and not options.actors:
@@ -68,8 +68,8 @@ def _run_seeds(command: TrainCommand, seeds: Seeds, settings: dict[str, Any]) ->
     if options.resume is not None and (options.seeds is not None or options.vary is not None):
         raise ConfigError("--resume uses the saved seeds and settings of the runs: leave out --seeds and --vary.")
     start = options.init_from, options.init_optimizer
-    own_encoder = typed_encoder(options.own_encoder)
-    population = seeds.population(options.task, options.device, *start, _engine(options), own_encoder)
+    own_networks = typed_networks(options.own_networks)
+    population = seeds.population(options.task, options.device, *start, _engine(options), own_networks)
     require_saved_weights(options.config, options.init_from, population.trainers[0])
     if options.exact:
         _require_snapshots(population.trainers[0])
@@ -109,8 +109,8 @@ def _engine_or_collector(algo: str, config: Config, options: RunOptions, ranks: 
     engine = _engine(options)
     if not options.actors:
         return engine
-    if options.own_encoder is not None:
-        raise ConfigError("--actors takes Minerva's own encoders alone: leave out --actors, or --own-encoder.")
+    if options.own_networks is not None:
+        raise ConfigError("--actors takes Minerva's own networks alone: leave out --actors, or --own-networks.")
     if ranks.count > 1:
         raise ConfigError("--actors serves a single learner: start it without torchrun.")
     from minerva.lab.cluster.actors import ray_collector  # Ray is an extra, and takes a second to import

@@ -8,8 +8,8 @@ from typing import Any
 import tyro
 from rich.status import Status
 
-from minerva.cli.typed_encoder import typed_encoder
 from minerva.cli.typed_env import import_from_here
+from minerva.cli.typed_networks import OwnWords, typed_networks
 from minerva.cli.which import Which
 from minerva.errors import ConfigError, printable
 from minerva.lab.analysis.video_settings import VideoSettings
@@ -36,8 +36,8 @@ class RecordVideo:
     """Seed of the first episode (10000 is added); None: the run's seed."""
     trust_env: bool = False
     """Allow an id of the form your_module:YourEnv-v0 that the run names to import its module."""
-    own_encoder: str | None = None
-    """Encoder that it was trained with, as module:name of the factory: a run's files never import what they name."""
+    own_networks: OwnWords = None
+    """Own networks that it was trained with, as part=module:name: a run's files never import what they name."""
 
     def run(self) -> int:
         """Record the video and print its path. Return 0; a signal's status if one stopped it: nothing is written."""
@@ -52,7 +52,7 @@ class RecordVideo:
                 show = _show_progress(status, self.settings.episodes)
                 names = ("out", "env", "seed", "trust_env")
                 overrides: dict[str, Any] = {name: getattr(self, name) for name in names}
-                overrides["own_encoder"] = typed_encoder(self.own_encoder)
+                overrides["own_networks"] = typed_networks(self.own_networks)
                 video = record(self.run_dir, self.which.name, self.settings, progress=show, **overrides)
         except STOPS as stop:
             console.print("stopped: no video was written.")

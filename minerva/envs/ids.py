@@ -132,7 +132,7 @@ def own_callable(env_id: str) -> Callable[..., Any] | None:
                 f"{env_id} is of the module {module!r}, and none of that name can be imported: start in its folder and "
                 f"name it with --env {env_id}, or install it."
             ) from None
-    by_class = isinstance(found, type) and issubclass(found, gym.Env)
+    by_class = isinstance(found, type) and hasattr(found, "step")  # of gym too, which is answered when it is made
     return found if name not in gym.registry and (by_class or inspect.isfunction(found)) else None
 
 
@@ -209,6 +209,13 @@ def _env_errors(written: str) -> Iterator[None]:
         gym.error.VersionNotFound,
         gym.error.UnregisteredEnv,
     ):
+        module, _, name = written.rpartition(":")
+        if module:
+            close = nearest(name, known_ids())
+            raise EnvError(
+                f"{written} is not a known environment: {module!r} registers none of that id, and has no class or "
+                f"function {name!r} that makes one.{f' {close}' if close.startswith('Did') else ''}"
+            ) from None
         raise EnvError(f"{written} is not a known environment. {nearest(written, known_ids())}") from None
     except gym.error.DeprecatedEnv as error:
         raise EnvError(f"{written} is out of date: {error}") from None

@@ -20,7 +20,9 @@ from minerva.distributions import Distribution
 from minerva.errors import ConfigError, TrainingError
 from minerva.metrics import Metric
 from minerva.networks.bounds import Bound
+from minerva.networks.encoders import MakeLayers
 from minerva.networks.observations import EncoderFactory, Observed
+from minerva.networks.own import OwnNetworks, checked_parts, hidden_layers
 from minerva.networks.policies import FunctionalPolicy
 from minerva.spec import ActionSpec, ObservationSpec
 
@@ -88,14 +90,14 @@ class Agent(ABC):
         seed: int = 0,
         ranks: Ranks = SINGLE,
         config: Config | None = None,
-        own_encoder: EncoderFactory | None = None,
+        own_networks: OwnNetworks | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make an agent from a `config`, or from `hyperparameters`, which are fields of the config.
 
-        Bounds default to -1 and 1. `layer_sizes` are the widths of the networks' hidden layers, which follow what
-        `own_encoder` makes of the spec of the observations, if it is given. The agent's state is replicated on all
-        data-parallel `ranks`.
+        Bounds default to -1 and 1. `layer_sizes` are the widths of the networks' hidden layers; `own_networks` are
+        factories of modules that take the place of the encoder, or of the hidden layers of policy or critic. The
+        agent's state is replicated on all data-parallel `ranks`.
         """
         self.config = self._config_by_hand(layer_sizes, hyperparameters) if config is None else config
         if config is not None and (layer_sizes or hyperparameters):
@@ -103,7 +105,8 @@ class Agent(ABC):
         self.device, self.ranks = torch.device(device), ranks
         self.generator = generator(seed, "agent", self.device)
         self.optimizer = Optimizer.of(self.config)
-        self.observation, self.own_encoder = self._encodable(ObservationSpec.of(obs_dim), own_encoder), own_encoder
+        self.own_networks = checked_parts(own_networks)
+        self.observation = self._encodable(ObservationSpec.of(obs_dim), self.own_encoder)
         with seeded(seed, "networks"):
             self._make(self.observation.size, self._usable(act_dim), action_low, action_high)
         self.state = self._initial_state()
@@ -118,10 +121,10 @@ class Agent(ABC):
         seed: int = 0,
         device: str | torch.device = "cpu",
         ranks: Ranks = SINGLE,
-        own_encoder: EncoderFactory | None = None,
+        own_networks: OwnNetworks | None = None,
     ) -> Self:
         """Make an agent of any algorithm with actions in [-1, 1], as trainers and `load_policy` do."""
-        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config, own_encoder=own_encoder)
+        return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config, own_networks=own_networks)
 
     @classmethod
     def _config_by_hand(cls, layer_sizes: Sequence[Sequence[int]], hyperparameters: Mapping[str, Any]) -> Config:
@@ -156,6 +159,15 @@ class Agent(ABC):
             )
             raise ConfigError(f"{what}, and {cls.__name__} learns from vectors alone: train with PPO or V-MPO.")
         return observation
+
+    @property
+    def own_encoder(self) -> EncoderFactory | None:
+        """The user's factory of the encoder, if there is one."""
+        return self.own_networks.get("encoder")
+
+    def hidden_layers(self, part: str, usual: MakeLayers) -> MakeLayers:
+        """Return what makes the hidden layers of "policy" or "critic", which is usually `usual`."""
+        return hidden_layers(self.own_networks, part, usual, self.config.activation)
 
     @abstractmethod
     def _initial_state(self) -> Tree:

@@ -26,12 +26,12 @@ from minerva.evaluation import Evaluator
 from minerva.formulas.statistics import remaining_fraction
 from minerva.loop.collector import Collector, LocalCollector
 from minerva.metrics import Health, Metric, Rule
-from minerva.networks.observations import EncoderFactory
+from minerva.networks.own import OwnNetworks
 from minerva.runs.checkpoint import digest, load_checkpoint
 from minerva.runs.distributed import FollowerRuns, RankZeroTrainer, follow, lead
 from minerva.runs.folder import differences, find_checkpoint
 from minerva.runs.origin import AGENT, POLICY, TRAINER, USED, Origin
-from minerva.runs.own_encoder import ENCODER, encoder_name
+from minerva.runs.own_networks import saved_networks
 from minerva.runs.run import Run
 from minerva.runs.run_group import RunGroup
 from minerva.runs.settings import Result, RunSettings
@@ -66,14 +66,14 @@ class Trainer(ABC):
         ranks: Ranks = SINGLE,
         config: Any = None,
         eval_env: EnvLike | None = None,
-        own_encoder: EncoderFactory | None = None,
+        own_networks: OwnNetworks | None = None,
         **hyperparameters: Any,
     ) -> None:
         """Make a trainer from a `config`, or from `hyperparameters`, which are fields of the config.
 
         `positional` are the fields named in `POSITIONAL`. `engine` steps the environments: the name of an engine, an
         engine, or a collector. A vector environment is stepped as it is. Evaluations step copies of the environment, or
-        `eval_env`. `own_encoder` makes the first layers of the networks from the spec of the observations. `ranks` are
+        `eval_env`. `own_networks` are those of the agent. `ranks` are
         data-parallel: the config holds the values of all ranks together, of which each takes its share.
         """
         seed = whole_number("seed", seed)
@@ -81,7 +81,7 @@ class Trainer(ABC):
             raise ConfigError(f"seed is {seed}: it must be 0 or more.")
         if config is not None and (positional or hyperparameters):
             raise ConfigError(f"{type(config).__name__} is given as config: give no other hyperparameters beside it.")
-        self.saved_encoder = {} if own_encoder is None else {ENCODER: encoder_name(own_encoder)}
+        self.saved_networks = saved_networks(own_networks)
         self.env, self.seed, self.ranks = env_id, seed, ranks
         self.saved_env = saved(env_id)
         """What runs save of the environment."""
@@ -91,7 +91,7 @@ class Trainer(ABC):
         self.num_envs: int = self.share.num_envs
         self.collector = self._collector(engine)
         self.envs = self.collector.envs
-        self.agent = self._made_agent(own_encoder)
+        self.agent = self._made_agent(own_networks)
         self._drawn, self._parent = digest(self.agent.policy_state()), None
         self.health = Health(self.rules())
         self.episodes: list[Episode] = []
@@ -117,10 +117,10 @@ class Trainer(ABC):
         known = envs if type(envs) is int and envs > 0 else kind.MANY_ENVS  # another is refused by its range
         return kind.from_dict({**kind.at_scale(known), **given})
 
-    def _made_agent(self, own_encoder: EncoderFactory | None) -> Any:
+    def _made_agent(self, own_networks: OwnNetworks | None) -> Any:
         specs = self.envs.observation, self.envs.action
         how: dict[str, Any] = {"seed": self.seed, "device": self.device, "ranks": self.ranks}
-        return self.AGENT.from_config(*specs, self.share, **how, own_encoder=own_encoder)
+        return self.AGENT.from_config(*specs, self.share, **how, own_networks=own_networks)
 
     # --- what the user's code calls -----------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Trainer(ABC):
             "seed": self.seed,
             "device": str(self.device),
             "engine": self.envs.name,
-            **self.saved_encoder,
+            **self.saved_networks,
             "derived": self.config.derived(len(self.envs.action.low)),
             "hyperparameters": self.config.to_dict(),
         }

@@ -63,6 +63,6 @@ class ChoiceCritic(nn.Module):
         The encoder may have a lower precision than the head; the outputs have the head's.
         """
         seen, _ = without_mask(obs, self.mask_size)
-        features = self.encoder(seen.to(next(self.encoder.parameters()).dtype))
+        features = self.encoder(seen.to(next(self.encoder.parameters(), self.head.weight).dtype))
         values: Tensor = self.head(features.to(self.head.weight.dtype))
         return values.unflatten(-1, (self.choices, -1))

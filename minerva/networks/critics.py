@@ -42,7 +42,7 @@ class Critic(nn.Module):
         The encoder may have a lower precision than the head; the value has the head's.
         """
         executed = torch.clamp(act, self.action_low, self.action_high)
-        precision = next(self.encoder.parameters()).dtype
+        precision = next(self.encoder.parameters(), self.head.weight).dtype
         features = self.encoder(torch.cat((obs, executed), -1).to(precision))
         value: Tensor = self.head(features.to(self.head.weight.dtype))
         return value

@@ -6,11 +6,29 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from minerva.config import LayerSizes
+from minerva.config import Activation, LayerSizes
 from minerva.errors import ConfigError
 
 MakeLayers = Callable[[int, LayerSizes], nn.Module]
 """Makes the hidden layers from the number of inputs and the widths; the last width is that of the features."""
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU, "silu": nn.SiLU, "gelu": nn.GELU}
+"""Activations by their names in a config."""
+
+
+def with_activation(make_layers: MakeLayers, activation: Activation) -> MakeLayers:
+    """Return what makes the same layers with another activation; "default" keeps theirs."""
+    if activation == "default":
+        return make_layers
+
+    def make(in_dim: int, layer_sizes: LayerSizes) -> nn.Module:
+        layers = make_layers(in_dim, layer_sizes)
+        for module in list(layers.modules()):
+            for name, part in module.named_children():
+                if isinstance(part, tuple(ACTIVATIONS.values())):
+                    setattr(module, name, ACTIVATIONS[activation]())
+        return layers
+
+    return make
 
 
 def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
@@ -21,7 +39,7 @@ def orthogonal_linear(in_features: int, out_features: int, gain: float) -> nn.Li
     return layer
 
 
-def _widths(in_dim: int, layer_sizes: LayerSizes) -> list[tuple[int, int]]:
+def widths(in_dim: int, layer_sizes: LayerSizes) -> list[tuple[int, int]]:
     """Return inputs and outputs of each layer; raise ConfigError if there is none."""
     if not layer_sizes:
         raise ConfigError("layer_sizes is empty: it must list at least one layer width, for example (256, 256).")
@@ -31,20 +49,24 @@ def _widths(in_dim: int, layer_sizes: LayerSizes) -> list[tuple[int, int]]:
 def tanh_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """Return an orthogonal Linear and a tanh for each layer width."""
     layers: list[nn.Module] = []
-    for before, after in _widths(in_dim, layer_sizes):
+    for before, after in widths(in_dim, layer_sizes):
         layers += [orthogonal_linear(before, after, math.sqrt(2)), nn.Tanh()]
     return nn.Sequential(*layers)
 
 
-def tanh_mlp(in_dim: int, layer_sizes: LayerSizes, out_dim: int, out_gain: float) -> nn.Sequential:
-    """Return `tanh_layers` followed by an orthogonal Linear of gain `out_gain`."""
-    return nn.Sequential(*tanh_layers(in_dim, layer_sizes), orthogonal_linear(layer_sizes[-1], out_dim, out_gain))
+def mlp(
+    in_dim: int, layer_sizes: LayerSizes, out_dim: int, out_gain: float, make_layers: MakeLayers = tanh_layers
+) -> nn.Sequential:
+    """Return hidden layers followed by an orthogonal Linear of gain `out_gain`."""
+    layers = make_layers(in_dim, layer_sizes)
+    each = layers if isinstance(layers, nn.Sequential) else [layers]
+    return nn.Sequential(*each, orthogonal_linear(layer_sizes[-1], out_dim, out_gain))
 
 
 def relu_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """Return a Linear with PyTorch's own initial weights and a ReLU for each layer width."""
     layers: list[nn.Module] = []
-    for before, after in _widths(in_dim, layer_sizes):
+    for before, after in widths(in_dim, layer_sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers)
 
@@ -65,7 +87,7 @@ class ResidualBlock(nn.Module):
 
 def residual_layers(in_dim: int, layer_sizes: LayerSizes) -> nn.Sequential:
     """Return Linear, LayerNorm and ReLU for the first layer width, and a residual block for each further one."""
-    (_, width), *_ = _widths(in_dim, layer_sizes)
+    (_, width), *_ = widths(in_dim, layer_sizes)
     if set(layer_sizes) != {width}:
         raise ConfigError(
             f"layer_sizes is {tuple(layer_sizes)}: residual layers need equal widths, for example (256, 256)."
@@ -92,7 +114,7 @@ class LayerNormMLP(nn.Sequential):
     """MPO's encoder: Linear, LayerNorm and tanh first, then Linear and ELU for each further layer."""
 
     def __init__(self, in_dim: int, layer_sizes: LayerSizes, activate_final: bool = False) -> None:
-        (_, first), *others = _widths(in_dim, layer_sizes)
+        (_, first), *others = widths(in_dim, layer_sizes)
         layers: list[nn.Module] = [nn.Linear(in_dim, first), nn.LayerNorm(first), nn.Tanh()]
         for before, after in others:
             layers += [nn.Linear(before, after), nn.ELU()]

@@ -1,7 +1,7 @@
 """From the rows in which observations are stored to what a network's hidden layers receive."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +11,8 @@ from minerva.errors import ConfigError
 from minerva.layout import CHOICES, NUMBER_BYTES, Layout, is_image, leaves, structured, vector_sizes
 from minerva.networks.images import image_encoder
 from minerva.networks.masks import without_mask
+from minerva.networks.own import check_module
 from minerva.spec import ObservationSpec
-
-NOT_PURE = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
-)
-"""Modules that keep statistics or draw random numbers while they compute."""
 
 EncoderFactory = Callable[[ObservationSpec], nn.Module]
 """Makes a user's encoder for observations of a spec: a module from them, as the environment gives them, to features."""
@@ -106,7 +101,7 @@ class OwnEncoder(nn.Module):
 
     def __init__(self, layout: Layout, numbers: int, module: nn.Module) -> None:
         super().__init__()
-        _check_module(module)
+        check_module("encoder", module)
         self.layout, self.module = layout, module
         self.sizes = [numbers] if layout is None else vector_sizes(layout)
 
@@ -136,17 +131,3 @@ def _parts(layout: Layout, vectors: Iterator[Tensor], images: Iterator[Tensor]) 
             yield next(vectors)
         else:
             yield next(vectors).unflatten(-1, leaf or (1,))
-
-
-def _check_module(module: Any) -> None:
-    """Raise ConfigError if a user's module is none, or if its `forward` would do more than compute."""
-    if not isinstance(module, nn.Module):
-        raise ConfigError(
-            f"The encoder's factory returned a {type(module).__name__}: it must return a torch.nn.Module."
-        )
-    for name, part in module.named_modules():
-        if isinstance(part, NOT_PURE):
-            raise ConfigError(
-                f"The encoder's {name or 'module'} is a {type(part).__name__}, and an update is a function of its "
-                "inputs alone: use LayerNorm or GroupNorm, and no dropout."
-            )

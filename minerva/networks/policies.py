@@ -14,9 +14,10 @@ from minerva.distributions import Distribution, Gaussian, Params, SquashedGaussi
 from minerva.errors import ConfigError
 from minerva.formulas.gaussian import gaussian_log_prob, sampled_actions
 from minerva.networks.bounds import LOG_STD_MAX, LOG_STD_MIN, Bound, action_bounds
-from minerva.networks.encoders import MakeLayers, layer_norm_layers, orthogonal_linear, tanh_layers, tanh_mlp
+from minerva.networks.encoders import MakeLayers, layer_norm_layers, mlp, orthogonal_linear, tanh_layers
 from minerva.networks.masks import masked
 from minerva.networks.observations import ObservationEncoder
+from minerva.networks.own import HiddenLayers, usual_layers
 
 
 class ActorCritic(nn.Module):
@@ -35,24 +36,22 @@ class ActorCritic(nn.Module):
         value_layer_sizes: LayerSizes,
         initial_log_std: float = 0.0,
         counts: Sequence[int] = (),
+        hidden: HiddenLayers = usual_layers,
     ) -> None:
         super().__init__()
         self.obs_encoder = ObservationEncoder.of(obs)
-        for name, sizes in (
-            ("policy_layer_sizes", policy_layer_sizes),
-            ("value_layer_sizes", value_layer_sizes),
-        ):
+        for name, sizes in (("policy_layer_sizes", policy_layer_sizes), ("value_layer_sizes", value_layer_sizes)):
             if not sizes:
                 raise ConfigError(f"{name} is empty: it must list at least one layer width, for example (64, 64).")
         self.obs_normalizer = normalizer_of(self.obs_encoder)
         self.act_dim, self.counts = act_dim, tuple(counts)
-        features = self.obs_encoder.size
+        features, of_policy = self.obs_encoder.size, hidden("policy", tanh_layers)
         if act_dim:
-            self.actor_mean = tanh_mlp(features, policy_layer_sizes, act_dim, out_gain=0.01)
+            self.actor_mean = mlp(features, policy_layer_sizes, act_dim, 0.01, of_policy)
             self.actor_logstd = nn.Parameter(torch.full((act_dim,), float(initial_log_std)))
         if counts:
-            self.actor_logits = tanh_mlp(features, policy_layer_sizes, sum(counts), out_gain=0.01)
-        self.critic = tanh_mlp(features, value_layer_sizes, 1, out_gain=1.0)
+            self.actor_logits = mlp(features, policy_layer_sizes, sum(counts), 0.01, of_policy)
+        self.critic = mlp(features, value_layer_sizes, 1, 1.0, hidden("critic", tanh_layers))
 
     @property
     def distribution(self) -> Distribution:
@@ -220,6 +219,7 @@ class SquashedGaussianPolicy(nn.Module):
         normalize_observations: bool = False,
         initial_log_std: float | None = None,
         counts: Sequence[int] = (),
+        hidden: HiddenLayers = usual_layers,
     ) -> None:
         super().__init__()
         self.obs_encoder = ObservationEncoder.of(obs)
@@ -230,9 +230,9 @@ class SquashedGaussianPolicy(nn.Module):
         self.register_buffer("action_low", low, persistent=False)
         self.register_buffer("action_high", high, persistent=False)
         self.obs_normalizer = normalizer_of(self.obs_encoder) if normalize_observations else nn.Identity()
-        encoder, encoded = tanh_layers if ppo_like_backbone else layer_norm_layers, self.obs_encoder.size
-        self.policy_encoder = encoder(encoded, tuple(policy_layer_sizes))
-        self.value_encoder = None if shared_encoder else encoder(encoded, tuple(value_layer_sizes))
+        usual, encoded = tanh_layers if ppo_like_backbone else layer_norm_layers, self.obs_encoder.size
+        self.policy_encoder = hidden("policy", usual)(encoded, policy_layer_sizes)
+        self.value_encoder = None if shared_encoder else hidden("critic", usual)(encoded, value_layer_sizes)
         features = policy_layer_sizes[-1]
         value_features = features if shared_encoder else value_layer_sizes[-1]
         self._make_policy_head(features, act_dim, ppo_like_backbone, initial_log_std)

@@ -37,6 +37,7 @@ REFUSED = [
     Refused("train", ("ppo, mpo, vmpo",)),
     Refused("train pppo", ("pppo stands where the algorithm is expected", "ppo, mpo, vmpo")),
     Refused("train --env Pendulum-v1", ("--env stands where the algorithm is expected", "ppo, mpo, vmpo")),
+    Refused("train", ("Expected one of {{ppo, mpo, vmpo, sac}}", "run minerva train --help")),
     Refused("train ppo --gama 0.9", ("--gama", "Perhaps you meant", "--gamma")),
     Refused("train ppo --rollout-step 64", ("--rollout-step", "Perhaps you meant", "--rollout-steps")),
     Refused("train ppo --env", ("Missing value", "--env")),

@@ -32,6 +32,7 @@ import minerva
 policy = minerva.load_policy(sys.argv[1])
 print(len(policy.act([0.1] * policy.observation.size)) == policy.action.size)
 large = {"torch._dynamo", "torch._inductor", "sympy", "gymnasium", "mujoco", "matplotlib", "huggingface_hub"}
+large |= {"tyro", "rich", "tensorboard", "onnx", "PIL", "scipy", "pandas", "minerva.api", "minerva.loop.trainer"}
 print(sorted(large & (sys.modules.keys() - of_torch)))
 """
 

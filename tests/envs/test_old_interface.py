@@ -8,7 +8,8 @@ import pytest
 from probe_envs import UNIT_ACTIONS, vector_space
 
 from minerva.envs.engines.gymnasium import GymnasiumEngine
-from minerva.errors import EnvStepError
+from minerva.envs.ids import check_id, factory
+from minerva.errors import EnvError, EnvStepError
 
 
 class Modern(gym.Env[Any, Any]):
@@ -69,3 +70,23 @@ def test_an_error_of_the_environment_itself_is_not_taken_for_that() -> None:
 def test_the_wrapper_exists() -> None:
     shimmy = pytest.importorskip("shimmy")
     assert issubclass(shimmy.GymV21CompatibilityV0, gym.Env)
+
+
+class OfGym:
+    """An environment of gym, which knows nothing of gymnasium's classes."""
+
+    observation_space, action_space = vector_space(2), UNIT_ACTIONS
+
+    def reset(self) -> Any:
+        return np.zeros(2)
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2), 0.0, False, {}
+
+
+def test_a_name_in_a_module_is_answered_with_what_it_is_there() -> None:
+    with pytest.raises(EnvError, match=r"returned a OfGym: it must return a gymnasium\.Env; shimmy\.GymV21Compat"):
+        factory(f"{__name__}:OfGym")()
+    for check in (check_id, lambda env: factory(env)()):
+        with pytest.raises(EnvError, match=f"'{__name__}' registers none of that id, and has no class or function 'No"):
+            check(f"{__name__}:Nothing")

@@ -43,3 +43,26 @@ def noisy(observation: ObservationSpec) -> nn.Module:
 def forgotten(observation: ObservationSpec) -> Any:
     """Return no module: a mistake."""
     return observation.size
+
+
+class Skip(nn.Module):
+    """Hidden layers of another activation, around which the inputs go, too."""
+
+    def __init__(self, inputs: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.around = nn.Linear(inputs, widths[-1])
+        sizes = (inputs, *widths)
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in zip(sizes, widths, strict=False))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the features.  [B, inputs] -> [B, widths[-1]]"""
+        assert inputs.ndim == 2
+        features = inputs
+        for layer in self.layers:
+            features = nn.functional.silu(layer(features))
+        return features + self.around(inputs)
+
+
+def narrow(inputs: int, widths: tuple[int, ...]) -> nn.Module:
+    """Forget the widths: a mistake."""
+    return nn.Linear(inputs, 3)

@@ -19,7 +19,7 @@ from minerva.envs.saved import made_again
 from minerva.errors import CheckpointError, ConfigError, pip_install
 from minerva.evaluation import FIRST_SEED
 from minerva.lab.analysis.video_settings import FASTEST, LONGEST, VideoSettings
-from minerva.networks.observations import EncoderFactory
+from minerva.networks.own import OwnNetworks
 from minerva.policy import Policy, load_policy
 from minerva.runs.folder import find_checkpoint, refuse_foreign
 
@@ -54,16 +54,16 @@ def record(
     env: EnvLike | None = None,
     seed: int | None = None,
     trust_env: bool = False,
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
     progress: Progress = lambda episode, step, total: None,
 ) -> Video:
     """Record the policy of a run (or of a checkpoint) into its folder `videos`, or into the file `out`.
 
-    `env`, `trust_env` and `own_encoder` are those of `minerva.evaluate`. MuJoCo chooses its renderer when it is
+    `env`, `trust_env` and `own_networks` are those of `minerva.evaluate`. MuJoCo chooses its renderer when it is
     imported: in a process without a display that has already imported it, use the command `minerva video` instead.
     """
     how = (settings or VideoSettings()).checked()
-    policy = load_policy(run, which, own_encoder=own_encoder)
+    policy = load_policy(run, which, own_networks=own_networks)
     target = out or _default_file(Path(run), which, how.format)
     if target.suffix != f".{how.format}":
         raise ConfigError(f"{target} does not end in .{how.format}: give another name, or another --format.")

@@ -12,6 +12,7 @@ import yaml
 from minerva.lab.analysis.statistics import interquartile_mean, iqm_interval
 from minerva.lab.export.graph import OBSERVATIONS
 from minerva.runs.origin import Origin
+from minerva.runs.own_networks import NETWORKS
 from minerva.spec import ObservationSpec
 from minerva.trainers.registry import ALGORITHMS
 from minerva.version import __version__
@@ -149,9 +150,18 @@ def _use(about: dict[str, Any], checkpoint: str, difference: float) -> str:
         f"```\n{commands}\n```\n\n"
         f"On {OBSERVATIONS:,} observations its actions differ from the original policy's "
         f"{_difference(about, difference)}. With Minerva:\n\n"
-        "```python\nimport minerva\n\n"
-        f'policy = minerva.load_policy("{checkpoint}")\naction = policy.act(observation)\n```'
+        f"```python\n{_loading(about, checkpoint)}\naction = policy.act(observation)\n```"
     )
+
+
+def _loading(about: dict[str, Any], checkpoint: str) -> str:
+    """Return the lines that load the policy, with the modules of networks which a person has to give."""
+    own = {part: str(name) for part, name in (about.get(NETWORKS) or {}).items()}
+    named = {part: name.split(":") for part, name in own.items() if re.fullmatch(r"[\w.]+:[\w.]+", name)}
+    imports = "".join(f"import {module}  # not part of Minerva\n" for module in sorted({m for m, _ in named.values()}))
+    given = ", ".join(f'"{part}": {module}.{name}' for part, (module, name) in named.items())
+    argument = f", own_networks={{{given}}}" if given else ""
+    return f'import minerva\n{imports}\npolicy = minerva.load_policy("{checkpoint}"{argument})'
 
 
 def _inputs(about: dict[str, Any]) -> str:

@@ -19,11 +19,11 @@ from minerva.compute.python import PYTHON, search_path
 from minerva.errors import ConfigError, EnvError, RunError
 from minerva.lab.export.card import Score, model_card
 from minerva.lab.export.graph import Exported, exported
-from minerva.networks.observations import EncoderFactory
+from minerva.networks.own import OwnNetworks
 from minerva.policy import Policy, load_policy
 from minerva.runs.folder import find_checkpoint, refuse_foreign
 from minerva.runs.metrics import read_rows
-from minerva.runs.own_encoder import encoder_name
+from minerva.runs.own_networks import NETWORKS, saved_networks
 
 logger = logging.getLogger("minerva")
 
@@ -54,12 +54,12 @@ def export(
     video: bool = True,
     env: str | None = None,
     trust_env: bool = False,
-    own_encoder: EncoderFactory | None = None,
+    own_networks: OwnNetworks | None = None,
 ) -> Export:
     """Export the policy of a run (or of a checkpoint) into `out`, or into the folder `export` of the run.
 
     The return on the card is that of `episodes` episodes, or of the evaluation during training if its environment
-    cannot be made again; `env`, `trust_env` and `own_encoder` are those of `minerva.evaluate`. `video` records an
+    cannot be made again; `env`, `trust_env` and `own_networks` are those of `minerva.evaluate`. `video` records an
     episode if the run has no video.
     """
     if episodes < 1:
@@ -73,9 +73,9 @@ def export(
         raise RunError(
             f"{checkpoint} has an unusual name: use letters, digits, dots and dashes, as it goes on the card."
         )
-    policy = load_policy(run, which, own_encoder=own_encoder)
+    policy = load_policy(run, which, own_networks=own_networks)
     graph = exported(policy)
-    how: dict[str, Any] = {"env": env, "trust_env": trust_env, "own_encoder": own_encoder}
+    how: dict[str, Any] = {"env": env, "trust_env": trust_env, "own_networks": own_networks}
     score = _score(run, which, policy, episodes, how)
     with _moved_when_complete(target) as folder:
         video_file = _add_video(run, which, folder, how) if video else None
@@ -150,7 +150,8 @@ def _add_video(run: Path, which: str, folder: Path, how: dict[str, Any]) -> str 
     command = [*PYTHON, "-m", "minerva", "video", str(run), f"--{which}", "--seconds", str(VIDEO_SECONDS)]
     out = folder / "replay.mp4"
     trust = [*(["--trust-env"] if how["trust_env"] else []), *(["--env", how["env"]] if how["env"] else [])]
-    trust += [] if how["own_encoder"] is None else ["--own-encoder", encoder_name(how["own_encoder"])]
+    own = saved_networks(how["own_networks"]).get(NETWORKS, {})
+    trust += ["--own-networks", *(f"{part}={name}" for part, name in own.items())] if own else []
     done = subprocess.run([*command, *trust, "--out", str(out)], capture_output=True, text=True, env=search_path())
     if done.returncode == 0:
         return out.name

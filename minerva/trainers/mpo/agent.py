@@ -103,21 +103,21 @@ class MPOAgent(OffPolicyAgent):
         policy_size = (obs_dim, act_dim, config.policy_layer_sizes, low, high)
         critic_size = (obs_dim, act_dim, config.critic_layer_sizes, low, high)
         gain = 0.01 if config.encoder == "residual" else None
-        policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), self._layers, gain)
-        return policy, [Critic(*critic_size, outputs, self._layers) for _ in range(config.critics)]
+        policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), self._layers("policy"), gain)
+        return policy, [Critic(*critic_size, outputs, self._layers("critic")) for _ in range(config.critics)]
 
     def _make_choice(
         self, obs_dim: int, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
     ) -> tuple[ChoicePolicy, Sequence[ChoiceCritic]]:
         """Return the networks for one discrete action, which has no bounds."""
         config, (choices,) = self.config, action.counts
-        policy = ChoicePolicy(obs_dim, choices, config.policy_layer_sizes, self._layers, self.mask_size)
-        size = (obs_dim, choices, config.critic_layer_sizes, outputs, self._layers, self.mask_size)
+        policy = ChoicePolicy(obs_dim, choices, config.policy_layer_sizes, self._layers("policy"), self.mask_size)
+        size = (obs_dim, choices, config.critic_layer_sizes, outputs, self._layers("critic"), self.mask_size)
         return policy, [ChoiceCritic(*size) for _ in range(config.critics)]
 
-    @property
-    def _layers(self) -> MakeLayers:
-        return residual_layers if self.config.encoder == "residual" else layer_norm_layers
+    def _layers(self, part: str) -> MakeLayers:
+        usual = residual_layers if self.config.encoder == "residual" else layer_norm_layers
+        return self.hidden_layers(part, usual)
 
     @property
     def sequence_length(self) -> int:

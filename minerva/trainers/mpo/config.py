@@ -13,6 +13,7 @@ from minerva.config import (
     NOT_NEGATIVE,
     POSITIVE,
     TENSOR,
+    Activation,
     AlsoCalled,
     LayerSizes,
     OptimizerConfig,
@@ -33,6 +34,9 @@ class MPOConfig(OptimizerConfig):
     """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
     critic_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256, 256)
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
+    activation: Annotated[Activation, AlsoCalled("activation_fn")] = "default"
+    """Activation of the hidden layers of policy and critics; "default": ReLU, and in plain layers
+    tanh, then ELU."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Shift and scale observations by the running mean and variance of those collected."""
     initial_std: Annotated[float | Literal["auto"] | None, POSITIVE] = "auto"

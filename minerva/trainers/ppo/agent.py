@@ -52,7 +52,7 @@ class PPOAgent(Agent):
         config, act_dim = self.config, len(action.low)
         options = (config.policy_layer_sizes, config.critic_layer_sizes, config.initial_log_std, action.counts)
         encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.own_encoder)
-        self.network = ActorCritic(encoder, act_dim, *options).to(self.device)
+        self.network = ActorCritic(encoder, act_dim, *options, self.hidden_layers).to(self.device)
         bounds = (bound.to(self.device) for bound in action_bounds(action_low, action_high, act_dim))
         distribution = distribution_of(Gaussian(*bounds), action.counts)
         self.policy_function = FunctionalPolicy(self.network, distribution, policy="forward_policy")

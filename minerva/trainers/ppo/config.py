@@ -12,6 +12,7 @@ from minerva.config import (
     PER_ENV,
     POSITIVE,
     TENSOR,
+    Activation,
     AlsoCalled,
     ImageEncoderName,
     LayerSizes,
@@ -32,6 +33,8 @@ class PPOConfig(OptimizerConfig):
         LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes value_layer_sizes")
     ] = (64, 64)
     """Widths of the value network's hidden layers."""
+    activation: Annotated[Activation, AlsoCalled("activation_fn")] = "default"
+    """Activation of the hidden layers of policy and value network; "default": tanh."""
     image_encoder: ImageEncoderName = "auto"
     """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
     "auto": "nature", and "small" below 36 x 36."""

@@ -53,14 +53,15 @@ class SACAgent(OffPolicyAgent):
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config, act_dim, bounds = self.config, action.size, (action_low, action_high)
-        layers = residual_layers if config.encoder == "residual" else relu_layers
+        usual = residual_layers if config.encoder == "residual" else relu_layers
+        of_policy, of_critic = (self.hidden_layers(part, usual) for part in ("policy", "critic"))
         policy_size, critic_size = (
             (obs_dim, act_dim, size, *bounds) for size in (config.policy_layer_sizes, config.critic_layer_sizes)
         )
-        self.policy = DiagonalGaussianPolicy(*policy_size, make_layers=layers).to(self.device)
+        self.policy = DiagonalGaussianPolicy(*policy_size, make_layers=of_policy).to(self.device)
         atoms = torch.linspace(-config.critic_range, config.critic_range, config.critic_atoms, device=self.device)
         outputs = 1 if config.critic == "scalar" else config.critic_atoms
-        self.q = Critics(Critic(*critic_size, outputs, layers) for _ in range(2)).to(self.device)
+        self.q = Critics(Critic(*critic_size, outputs, of_critic) for _ in range(2)).to(self.device)
         self.normalizer = self.make_normalizer(obs_dim, config.normalize_observations)
         self.q_target = copy.deepcopy(self.q)
         self.squashed = SquashedGaussian(self.policy.action_low, self.policy.action_high)

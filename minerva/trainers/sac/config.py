@@ -11,6 +11,7 @@ from minerva.config import (
     NOT_NEGATIVE,
     POSITIVE,
     TENSOR,
+    Activation,
     AlsoCalled,
     LayerSizes,
     OptimizerConfig,
@@ -31,6 +32,8 @@ class SACConfig(OptimizerConfig):
     """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
     critic_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256)
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
+    activation: Annotated[Activation, AlsoCalled("activation_fn")] = "default"
+    """Activation of the hidden layers of policy and critics; "default": ReLU."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = False
     """Shift and scale observations by the running mean and variance of those collected."""
 

@@ -78,6 +78,10 @@ class VMPOAgent(Agent):
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config = self.config
+        if config.shared_encoder and "critic" in self.own_networks:
+            raise ConfigError(
+                "own_networks has a critic, and with shared_encoder the critic has no layers: leave it out."
+            )
         encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.own_encoder)
         sizes = (encoder, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
         self.policy = SquashedGaussianPolicy(
@@ -86,6 +90,7 @@ class VMPOAgent(Agent):
             normalize_observations=config.normalize_observations,
             initial_log_std=config.initial_log_std,
             counts=action.counts,
+            hidden=self.hidden_layers,
         ).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy, everything="forward_all")
         self.evaluated = PolicyEvaluation(self.policy_function, config)

@@ -13,6 +13,7 @@ from minerva.config import (
     PER_ENV,
     POSITIVE,
     TENSOR,
+    Activation,
     AlsoCalled,
     ImageEncoderName,
     LayerSizes,
@@ -33,6 +34,9 @@ class VMPOConfig(OptimizerConfig):
         LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes critic_layer_sizes")
     ] = (64, 64)
     """Widths of the value network's hidden layers."""
+    activation: Annotated[Activation, AlsoCalled("activation_fn")] = "default"
+    """Activation of the hidden layers of policy and value network; "default": tanh, and without
+    ppo_like_backbone ELU after the first layer."""
     image_encoder: ImageEncoderName = "auto"
     """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
     "auto": "nature", and "small" below 36 x 36."""

@@ -272,6 +272,6 @@ def test_a_policy_of_envpool_is_drawn_with_gymnasium_and_says_so(
     policy = load_policy(finished_run.folder)
     policy.about["engine"] = "envpool"
     with pytest.MonkeyPatch.context() as patched, contextlib.suppress(ConfigError):
-        patched.setattr(video, "load_policy", lambda run, which, own_encoder: policy)
+        patched.setattr(video, "load_policy", lambda run, which, own_networks: policy)
         record(finished_run.folder, "best", VideoSettings(seconds=0.1), out=tmp_path / "a.mp4")
     assert "Trained with envpool and drawn with gymnasium" in caplog.text

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import hf_xet
 import numpy as np
 import pytest
+from PIL import Image
 from tiny_runs import FinishedRun
 
 import minerva
@@ -27,6 +29,13 @@ class Hub(http.server.BaseHTTPRequestHandler):
     """As much of the hub as the client asks for: repositories, commits with their files, downloads."""
 
     files: ClassVar[dict[str, dict[str, bytes]]]
+    """Contents by repository and name; of a large file in the newer storage, the SHA-256 that a commit names."""
+    large: ClassVar[dict[str, bytes]]
+    """Contents of large files, sent as Git does, by their SHA-256."""
+    store: ClassVar[Path]
+    """Folder in the place of the newer storage, to which the client writes by itself, and from which it reads."""
+    addresses: ClassVar[dict[bytes, tuple[str, int]]]
+    """Address in that storage, and size, by SHA-256."""
     asked: ClassVar[list[str]]
 
     def log_message(self, *_: Any) -> None:
@@ -53,12 +62,22 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.asked.append(f"{'private' if private else 'public'} {name}")
             return self.answer(200, {"url": f"{os.environ['HF_ENDPOINT']}/{name}", "name": name, "id": name})
         if self.path.endswith("/preupload/main"):
-            wanted = [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]
-            return self.answer(200, {"files": wanted})
+            wanted = [{"path": file["path"], "uploadMode": mode_of(file)} for file in json.loads(body)["files"]]
+            return self.answer(200, {"files": [{**file, "shouldIgnore": False} for file in wanted]})
+        if self.path.endswith(".git/info/lfs/objects/batch"):
+            return self.answer(
+                200, {"transfer": "basic", "objects": list(map(self.uploads, json.loads(body)["objects"]))}
+            )
+        if self.path.startswith("/verify/"):
+            sent = self.large.get(self.path.rpartition("/")[2], b"")
+            return self.answer(200 if len(sent) == json.loads(body)["size"] else 422, {"error": "another size"})
         if self.path.endswith("/commit/main"):
             lines = [json.loads(line) for line in body.splitlines()]
             added = {line["value"]["path"]: line["value"]["content"] for line in lines if line["key"] == "file"}
-            self.files[f"{parts[3]}/{parts[4]}"] |= {name: base64.b64decode(text) for name, text in added.items()}
+            kept = {name: base64.b64decode(text) for name, text in added.items()}
+            refers = {line["value"]["path"]: line["value"]["oid"] for line in lines if line["key"] == "lfsFile"}
+            kept |= {name: self.large.get(oid, oid.encode()) for name, oid in refers.items()}
+            self.files[f"{parts[3]}/{parts[4]}"] |= kept
             return self.answer(
                 200,
                 {
@@ -69,6 +88,18 @@ class Hub(http.server.BaseHTTPRequestHandler):
             )
         return self.answer(200, {})  # the card is checked
 
+    def uploads(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """How a large file is sent; nothing for one that is here already."""
+        here = {"upload": f"/large/{wanted['oid']}", "verify": f"/verify/{wanted['oid']}"}
+        actions = {name: {"href": os.environ["HF_ENDPOINT"] + path} for name, path in here.items()}
+        return wanted if wanted["oid"] in self.large else {**wanted, "actions": actions}
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(f"PUT {self.path}")
+        self.large[hashlib.sha256(content).hexdigest()] = content
+        return self.answer(200 if self.path.endswith(hashlib.sha256(content).hexdigest()) else 400)
+
     def do_GET(self) -> None:
         self.asked.append(f"{self.command} {self.path}")
         parts = self.path.strip("/").split("/")
@@ -76,6 +107,10 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if name not in self.files:
             return self.answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
         found = self.files[name]
+        if parts[-2].startswith("xet-"):
+            where = {"casUrl": f"local://{self.store}", "accessToken": "a", "exp": 9_999_999_999}
+            cas, token, end = map(str, where.values())
+            return self.answer(200, where, X_Xet_Cas_Url=cas, X_Xet_Access_Token=token, X_Xet_Token_Expiration=end)
         if "tree" in parts:
             listed = [{"type": "file", "path": path, "size": len(data), "oid": "0"} for path, data in found.items()]
             return self.answer(200, listed)
@@ -83,14 +118,24 @@ class Hub(http.server.BaseHTTPRequestHandler):
             return self.answer(200, {"id": name, "sha": COMMIT, "siblings": [{"rfilename": path} for path in found]})
         data = found[parts[-1]]
         etag = f'"{hashlib.sha256(data).hexdigest()}"'
+        if data in self.addresses:
+            route = f"{os.environ['HF_ENDPOINT']}/api/models/{name}/xet-read-token/main"
+            address, size = self.addresses[data]
+            stored = {"X_Xet_Hash": address, "X_Xet_Refresh_Route": route, "X_Linked_Size": str(size)}
+            return self.answer(200, data, ETag=etag, X_Repo_Commit=COMMIT, **stored)
         return self.answer(200, data, ETag=etag, X_Repo_Commit=COMMIT, Accept_Ranges="bytes")
 
     do_HEAD = do_GET  # noqa: N815  the base class calls it so
 
 
+def mode_of(file: dict[str, Any]) -> str:
+    """Models, pictures and what is large go another way, as on the hub."""
+    return "lfs" if file["path"].endswith((".onnx", ".safetensors", ".gif")) or file["size"] > 10**7 else "regular"
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    Hub.files, Hub.asked = {}, []
+    Hub.files, Hub.asked, Hub.large, Hub.store, Hub.addresses = {}, [], {}, tmp_path / "store", {}
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
@@ -103,17 +148,40 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
         server.shutdown()
 
 
+@pytest.mark.parametrize("storage", ["of Git", "newer"])
 def test_a_pushed_policy_acts_like_the_run_it_came_from(
-    hub: type[Hub], finished_run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    storage: str,
+    hub: type[Hub],
+    finished_run: FinishedRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shutil.copytree(finished_run.folder, tmp_path / "run")
-    command = f"push {tmp_path / 'run'} someone/pendulum --private --episodes 2 --no-video"
-    assert main(command.split()) == 0
+    """Large files go to one of two storages: as Git sends them, or to that of the client's own protocol."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", storage == "of Git")
+    run = shutil.copytree(finished_run.folder, tmp_path / "run")
+    frames = [Image.new("RGB", (64, 48), (shade, 0, 0)) for shade in (0, 90, 180)]
+    frames[0].save(run / "videos" / "best.gif", save_all=True, append_images=frames[1:], loop=0)
+    assert main(f"push {run} someone/pendulum --private --episodes 2".split()) == 0
     assert 'load: minerva.load_policy("someone/pendulum")' in capsys.readouterr().out
     kept = hub.files["someone/pendulum"]
-    assert kept.keys() == {"README.md", "config.yaml", "policy.onnx", "ppo_best.safetensors", "run_policy.py"}
-    assert kept["README.md"].startswith(b"---\nlibrary_name: minerva\n")
+    large = {"policy.onnx", "ppo_best.safetensors", "replay.gif"}
+    assert kept.keys() == {"README.md", "config.yaml", "run_policy.py"} | large
+    card = kept["README.md"].decode()
+    assert card.startswith("---\nlibrary_name: minerva\n")
+    assert "![an episode](replay.gif)" in card
     assert hub.asked.count("private someone/pendulum") == 1
+    sums = {name: hashlib.sha256((run / "export" / name).read_bytes()).hexdigest() for name in large}
+    if storage == "of Git":
+        assert all(kept[name] == (run / "export" / name).read_bytes() for name in large)
+        verified = {path.removeprefix("POST /verify/") for path in hub.asked if path.startswith("POST /verify/")}
+        assert verified == set(sums.values()) == hub.large.keys()
+    else:
+        assert all(kept[name] == sum_.encode() for name, sum_ in sums.items())
+        where = hf_xet.hash_files([str(run / "export" / name) for name in sums])
+        hub.addresses |= {
+            sum_.encode(): (found.hash, found.file_size) for sum_, found in zip(sums.values(), where, strict=True)
+        }
 
     hub.asked.clear()
     policy = minerva.load_policy("someone/pendulum")
