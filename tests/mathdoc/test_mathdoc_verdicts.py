@@ -54,9 +54,9 @@ def test_a_line_that_no_longer_depends_on_its_symbols_is_refused(small: SmallChe
 
 
 def test_exercises_that_raise_an_error_are_a_problem_at_their_line(small: SmallChecked) -> None:
-    report = small("# LaTeX: z = 2 x\nz = 2 * x", SCALAR, "f(1.5 + seed)\nf(None)")
+    report = small("# LaTeX: z = 2 x\nz = 2 * x", SCALAR, "f(None)\nf(1.5 + seed)")
     (problem,) = report.problems
-    assert "the exercises stop here: TypeError" in problem.message
+    assert "this call fails: TypeError" in problem.message
     assert problem.path.name == "exercises.py"
     assert [verdict.status for verdict in report.verdicts] == ["verified"]
 

@@ -41,6 +41,22 @@ def _without_gradient(value: Any) -> Any:
     return library.lax.stop_gradient(value) if library and isinstance(value, library.Array) else value
 
 
+def on_arrays(function: Any, beside: Sequence[Any]) -> Callable[..., Array]:
+    """A function of the code as one of float64 arrays; `beside` are values of the library that it is made for."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    made: Callable[[Array], Any] = np.float64
+    if torch is not None and any(isinstance(value, torch.Tensor) for value in beside):
+        made = torch.tensor
+    elif jax is not None and any(isinstance(value, jax.Array) for value in beside):
+        made = jax.numpy.asarray
+
+    def computed(*arguments: Array) -> Array:
+        with computing("float64"):
+            return to_array(function(*(made(np.array(argument)) for argument in arguments)))
+
+    return computed
+
+
 def gradients(
     expression: ast.expr, leaves: Mapping[str, str], scope: dict[str, Any], local: dict[str, Any]
 ) -> tuple[Array, dict[str, Array]] | None:

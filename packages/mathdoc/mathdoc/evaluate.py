@@ -1,7 +1,6 @@
 """The value of a formula on captured values, in float64, on named axes."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -9,9 +8,11 @@ import numpy as np
 
 from mathdoc.named import COLUMN, ROW, Array, Named, arranged, combined, reduced
 from mathdoc.notation import Binding
+from mathdoc.operations import COMPARE, FUNCTIONS, NEUTRAL, OF_MATRIX, REDUCE
 from mathdoc.problem import FormulaError
-from mathdoc.shapes import identity, inverted, of_matrix, shape_of, times, transposed
+from mathdoc.shapes import by_entries, crossed, identity, inverted, of_matrix, shape_of, times, transposed
 from mathdoc.tree import (
+    Apply,
     Call,
     Cases,
     Elementwise,
@@ -20,6 +21,7 @@ from mathdoc.tree import (
     Indicator,
     Integral,
     Inverse,
+    Matrix,
     Member,
     Node,
     Number,
@@ -36,68 +38,7 @@ from mathdoc.tree import (
 )
 
 Values = Mapping[Binding, Array]
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_gamma = np.vectorize(math.gamma, otypes=[np.float64])
-
-FUNCTIONS: dict[str, Callable[..., Array]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "arcsin": np.arcsin,
-    "arccos": np.arccos,
-    "arctan": np.arctan,
-    "cot": lambda x: 1 / np.tan(x),
-    "sec": lambda x: 1 / np.cos(x),
-    "csc": lambda x: 1 / np.sin(x),
-    "coth": lambda x: 1 / np.tanh(x),
-    "atan2": np.arctan2,
-    "mod": np.mod,
-    "gamma": _gamma,
-    "factorial": lambda x: _gamma(x + 1),
-    "binom": lambda n, k: _gamma(n + 1) / (_gamma(k + 1) * _gamma(n - k + 1)),
-    "erfc": lambda x: 1 - _erf(x),
-    "Phi": lambda x: (1 + _erf(x / math.sqrt(2))) / 2,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.round,
-    "sign": np.sign,
-    "relu": lambda x: np.maximum(x, 0),
-    "softplus": lambda x: np.logaddexp(x, 0),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "erf": _erf,
-    "sg": lambda x: x,
-    "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    "max": np.maximum,
-    "min": np.minimum,
-}
-
-COMPARE: dict[str, Callable[..., Array]] = {"<": np.less, ">": np.greater, "\\leq": np.less_equal}
-COMPARE |= {"\\geq": np.greater_equal, "=": np.equal, "\\neq": np.not_equal}
-OF_MATRIX = {"norm", "norm1", "norminf", "tr", "det", "softmax", "diag"}
-
-REDUCE: dict[str, Callable[..., Array]] = {
-    "sum": np.sum,
-    "prod": np.prod,
-    "max": np.max,
-    "min": np.min,
-    "mean": np.mean,
-    "var": np.var,
-    "std": np.std,
-    "median": np.median,
-    "argmax": np.argmax,
-    "argmin": np.argmin,
-}
-
-NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf, "mean": 0.0, "argmax": -np.inf}
-NEUTRAL["argmin"] = np.inf
+"""What each symbol stands for; behind that of a function stands the function."""
 
 
 @dataclass
@@ -135,11 +76,13 @@ class Evaluation:
                     if name in (ROW, COLUMN):
                         continue
                     index = _index(node, name)
+                    if index.chosen is not None:
+                        continue
                     if index.other:
                         loose.setdefault(index.letter, size)
                         loose.setdefault(index.other, size)
                     else:
-                        lengths.setdefault(index.letter, []).append((size, index.shift))
+                        lengths.setdefault(index.letter, []).append((size, 0 if index.round else index.shift))
         sizes: dict[str, int] = {}
         for letter, found in lengths.items():
             shifted = any(shift for _, shift in found)
@@ -151,7 +94,12 @@ class Evaluation:
         for node in walk(tree):
             if isinstance(node, Reduce) and node.letter in sizes:
                 loose |= dict.fromkeys(node.beside, sizes[node.letter])
-        return {**loose, **sizes}
+        self.sizes = {**loose, **sizes}
+        for node in walk(tree):  # an index that no symbol has counts from limit to limit
+            counting = isinstance(node, Reduce) and node.letter not in self.sizes
+            if counting and node.upper is not None and not free_axes(node.upper):
+                self.sizes[node.letter] = self._whole(node.upper, node) - node.base + 1
+        return self.sizes
 
     def _array(self, use: Use) -> Named:
         binding = use.binding
@@ -161,7 +109,7 @@ class Evaluation:
         if array is None:
             declared, shape = " ".join(binding.axes) or "none", self.values[binding].shape
             message = f"`{binding.tex}` is `{binding.var}` of shape {shape}, but its axes are: {declared}"
-            raise FormulaError(message, *use.span, f'name {len(shape)} axes, left to right: axes = "..."')
+            raise FormulaError(message, *use.span, _how_to_declare(binding, len(shape)))
         return array
 
     # --- values ---------------------------------------------------------------------------------------------
@@ -188,6 +136,10 @@ class Evaluation:
             return transposed(self.value(node.body))
         if isinstance(node, Inverse):
             return inverted(self.value(node.body), node.span)
+        if isinstance(node, Apply):
+            return self._apply(node)
+        if isinstance(node, Matrix):
+            return by_entries([self.value(entry) for entry in node.entries], node.columns, node.span)
         if isinstance(node, Identity):
             return Named(np.ones(()), ())
         if isinstance(node, Cases):
@@ -243,6 +195,7 @@ class Evaluation:
     def _use(self, use: Use) -> Named:
         array = self._array(use)
         values, letters = array.values, []
+        places: list[tuple[str, Named]] = []
         for name in array.axes:
             if name in (ROW, COLUMN):
                 letters.append(name)
@@ -252,12 +205,30 @@ class Evaluation:
                 values = self._between(values, len(letters), index)
                 letters += [index.letter, index.other]
                 continue
+            if index.chosen is not None:
+                places.append((f"({name})", self.value(index.chosen)))
+                letters.append(f"({name})")
+                continue
+            if index.round is not None:
+                values = self._gone_round(values, len(letters), index, use)
+                index = Index(name, index.letter)
             start = index.shift + self.firsts.get(index.letter, 0)
             values = values[(slice(None),) * len(letters) + (slice(start, start + self.sizes[index.letter]),)]
             letters.append(index.letter)
         if len(set(letters)) < len(letters):
             raise FormulaError(f"`{use.binding.tex}` has the same index on two of its axes", *use.span)
-        return Named(values, tuple(letters))
+        found = Named(values, tuple(letters))
+        for letter, place in places:
+            found = _chosen(found, letter, place, use)
+        return found
+
+    def _gone_round(self, values: Array, dimension: int, index: Index, use: Use) -> Array:
+        """The entries shifted by some places, those at one end coming from the other."""
+        assert index.round is not None
+        size, said = values.shape[dimension], self.value(index.round).values
+        if said.size != 1 or said.item() != size:
+            raise FormulaError(f"this goes round after {said.ravel()[0]:g} entries, and there are {size}", *use.span)
+        return np.roll(values, -index.shift, axis=dimension)
 
     def _between(self, values: Array, dimension: int, index: Index) -> Array:
         """The entries n - k of a dimension, for each n and k; outside the array they are zero."""
@@ -277,6 +248,8 @@ class Evaluation:
         if node.function == "sg" and self.stopped is not None:
             return self.stopped[node]
         parts = [self.value(argument) for argument in node.arguments]
+        if node.function == "cross":
+            return crossed(parts[0], parts[1], node.span)
         if node.function in OF_MATRIX:
             return of_matrix(node.function, parts[0], node.span)
         result = combined(FUNCTIONS[node.function], *parts)
@@ -288,6 +261,21 @@ class Evaluation:
             same = {name: result.values == part.over(result.axes) for name, part in zip(names, wide, strict=True)}
             self._note(node, same)
         return result
+
+    def _apply(self, node: Apply) -> Named:
+        """A function of the code, called anew: its value has the declared axes, or those of its arguments."""
+        parts = [self.value(argument) for argument in node.arguments]
+        try:
+            found = self.values[node.binding](*(part.values for part in parts))  # type: ignore[operator]
+        except Exception as error:  # whatever the code raises
+            raise FormulaError(f"`{node.binding.tex}` cannot be computed here: {error}", *node.span) from error
+        likely = [part.axes for part in reversed(parts) if part.values.shape == found.shape]
+        axes = node.binding.axes if node.binding.axes is not None else (likely or [()])[0]
+        named = arranged(axes, found)
+        if named is None:
+            said = 'say in the table what its dimensions are: axes = "..."'
+            raise FormulaError(f"`{node.binding.tex}` gives an array of shape {found.shape}", *node.span, said)
+        return named
 
     def _note(self, node: Node, taken: dict[str, Array]) -> None:
         if self.branches is not None:
@@ -373,8 +361,29 @@ class Evaluation:
         return Named(total, tuple(axis for axis in body.axes if axis != points.axes[0]))
 
 
+def _chosen(array: Named, letter: str, place: Named, use: Use) -> Named:
+    """The entries of an axis at the places that another symbol says."""
+    size = array.sizes()[letter]
+    if not np.all((place.values == np.round(place.values)) & (place.values >= 0) & (place.values < size)):
+        raise FormulaError(
+            f"`{use.binding.tex}` has {size} entries there, and an index that is none of them", *use.span
+        )
+    here = combined(np.equal, Named(np.arange(size), (letter,)), place)
+    kept = combined(lambda values, chosen: np.where(chosen > 0, values, 0.0), array, here)
+    return reduced(np.sum, kept, letter, "an index")
+
+
 def _repeated(values: Array, like: Array) -> Array:
     return np.broadcast_arrays(values, like)[0]
+
+
+def _how_to_declare(binding: Binding, count: int) -> str:
+    """What a table says of an array with this many dimensions."""
+    if binding.assigned:
+        return f"line {binding.line} computes it: give what that line reads axes or a shape"
+    letters = " ".join("ijklmn"[:count])
+    shape = {1: ', or shape = "vector"', 2: ', or shape = "matrix"'}.get(count, "")
+    return f'name {count} axes, left to right: axes = "{letters}"{shape}; where all is entry by entry, axes = "..."'
 
 
 def _index(use: Use, axis: str) -> Index:

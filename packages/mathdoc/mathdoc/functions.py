@@ -4,9 +4,12 @@ from abc import abstractmethod
 
 from mathdoc.lexer import Token, closing
 from mathdoc.matching import longest
+from mathdoc.notation import Binding
 from mathdoc.ranges import RangeParser
-from mathdoc.tree import Call, Cases, Integral, Node, Number, Power, Product, Quotient, Transposed
+from mathdoc.tree import Apply, Call, Cases, Integral, Matrix, Node, Number, Power, Product, Quotient, Transposed
 from mathdoc.words import ALIASES, ARGUMENTS, BARE, BRACKETED, BRACKETS, ELEMENTWISE, NAMED, REDUCTIONS, TIMES
+
+MATRICES = {"pmatrix", "bmatrix", "matrix"}
 
 
 class FunctionParser(RangeParser):
@@ -23,6 +26,13 @@ class FunctionParser(RangeParser):
     @abstractmethod
     def ended(self) -> bool:
         """Whether a term ends here."""
+
+    def applied(self, binding: Binding, first: int) -> Node:
+        """A function of the code with its arguments."""
+        binding.used = True
+        if self.peek() != "(":
+            self.fail(f"`{binding.tex}` is a function: its arguments follow in brackets")
+        return Apply(binding, self.arguments(None), span=self.span(first))
 
     def function(self, token: Token) -> Node:
         """`\\sin x`, `\\sin^2 x`, `\\log_2 x`."""
@@ -128,12 +138,33 @@ class FunctionParser(RangeParser):
         self.at = end + 1
         return Call(name, self.arguments(NAMED[name]), span=self.span(first))
 
-    def cases(self) -> Node:
-        r"""`\begin{cases} a & a > b \\ b & \text{otherwise} \end{cases}`."""
+    def environment(self) -> Node:
+        r"""`\begin{cases}`, or a matrix by its entries."""
         first = self.at
-        if "".join(self.peek(k) for k in range(1, 8)) != "{cases}":
-            self.fail("of the environments only cases is known; a matrix is a symbol of the notation")
+        end = closing(self.found, self.at + 1)
+        name = "".join(token.text for token in self.found[self.at + 2 : end])
+        if name not in MATRICES | {"cases"}:
+            self.fail(f"of the environments cases and the matrices are known: {', '.join(sorted(MATRICES))}")
+        self.at = end + 1
+        return self.cases(first) if name == "cases" else self.matrix(first)
+
+    def matrix(self, first: int) -> Node:
+        r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`, its rows of equal length."""
+        rows: list[list[Node]] = [[]]
+        while self.peek() != "\\end":
+            rows[-1].append(self.sum())
+            if self.peek() == "\\\\" and self.peek(1) != "\\end":
+                rows.append([])
+            elif self.peek() not in ("&", "\\\\", "\\end"):
+                self.fail("`&` was expected here")
+            self.at += self.peek() != "\\end"
         self.at = closing(self.found, self.at + 1) + 1
+        if len({len(row) for row in rows}) > 1:
+            self.fail("the rows of this matrix differ in length")
+        return Matrix(tuple(entry for row in rows for entry in row), len(rows[0]), span=self.span(first))
+
+    def cases(self, first: int) -> Node:
+        r"""`\begin{cases} a & a > b \\ b & \text{otherwise} \end{cases}`."""
         values: list[Node] = []
         conditions: list[Node] = []
         while self.peek() != "\\end":

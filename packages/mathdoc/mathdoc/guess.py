@@ -1,6 +1,7 @@
 """Which variable a symbol may stand for, judged by names alone. A guess saves typing; the check decides."""
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -161,6 +162,12 @@ def nearest(tex: str, marker: Marker) -> str:
     scored = [(_score(tex, place), place) for place in expressions(marker)]
     score, place = max(scored, default=(0, ""))
     return place if score else ""
+
+
+def called_name(marker: Marker) -> str:
+    """The first function that a statement calls by a name which is an argument or a variable, or nothing."""
+    calls = [node.func for node in ast.walk(marker.value) if isinstance(node, ast.Call)] if marker.value else []
+    return next((node.id for node in calls if isinstance(node, ast.Name) and node.id not in dir(builtins)), "")
 
 
 def expressions(marker: Marker) -> list[str]:

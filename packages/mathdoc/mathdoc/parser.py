@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from mathdoc.functions import FunctionParser
-from mathdoc.lexer import Token, closing, separated, tokens
+from mathdoc.lexer import Token, closing, multiplied, separated, tokens
 from mathdoc.matching import guess, longest
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
@@ -30,6 +30,8 @@ from mathdoc.tree import (
     Quotient,
     Sum,
     Transposed,
+    Use,
+    walk,
 )
 from mathdoc.words import (
     ARGUMENTS,
@@ -68,7 +70,8 @@ def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
 def parse(found: list[Token], bindings: Iterable[Binding], axes: Iterable[str]) -> Node:
     """The tree of one side of an equation."""
     known, letters = list(bindings), set(axes)
-    found = separated(found, letters, {item.text for b in known for item in b.pattern if isinstance(item, Token)})
+    words = {item.text for b in known for item in b.pattern if isinstance(item, Token)}
+    found = multiplied(separated(found, letters, words), {b.tex for b in known}, words)
     parser = _Parser(found, known, letters)
     tree = parser.sum()
     if parser.at < len(found):
@@ -124,10 +127,13 @@ class _Parser(FunctionParser):
                 continue
             inner = self.peek() == "\\cdot" and shape_of(factors[-1]) == "vector"
             outer = self.peek() == "\\otimes" and shape_of(factors[-1]) == "vector"
+            cross = self.peek() == "\\times" and shape_of(factors[-1]) == "vector"
             self.at += self.peek() in TIMES or outer
             factors.append(self.factor())
             if inner and shape_of(factors[-1]) == "vector":  # the scalar product of two vectors
                 factors[-2:] = [Product((Transposed(factors[-2]), factors[-1]), span=self.span(first))]
+            elif cross and shape_of(factors[-1]) == "vector":
+                factors[-2:] = [Call("cross", (factors[-2], factors[-1]), span=self.span(first))]
             elif outer:
                 factors[-1] = Transposed(factors[-1], span=factors[-1].span)
         return factors[0] if len(factors) == 1 else Product(tuple(factors), span=self.span(first))
@@ -166,7 +172,11 @@ class _Parser(FunctionParser):
             if self.continues(shape_of(use)):
                 self.at = first
                 return self.unknown()
-            use.binding.used = True
+            if use.binding.shape == "function":
+                return self.applied(use.binding, first)
+            for part in walk(use):
+                if isinstance(part, Use):
+                    part.binding.used = True
             return use
         token = self.found[self.at]
         if token.kind == "number":
@@ -217,7 +227,7 @@ class _Parser(FunctionParser):
             "\\operatorname": self.named,
             "\\mathrm": self.named,
             "\\text": self.named,
-            "\\begin": self.cases,
+            "\\begin": self.environment,
             "\\arg": self.argument_of,
         }
         if token.text in known and self.is_operator(token.text):

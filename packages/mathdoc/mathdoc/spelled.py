@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from mathdoc.tree import (
+    Apply,
     Call,
     Indicator,
     Member,
@@ -38,6 +39,7 @@ class _Spelled:
             (Quotient, lambda n: f"{self._inner(n.top)} / {self._inner(n.bottom)}"),
             (Power, lambda n: f"{self._inner(n.base)} ^ {self._inner(n.exponent)}"),
             (Call, lambda n: f"{n.function}({', '.join(map(self.of, n.arguments))})"),
+            (Apply, lambda n: f"{n.binding.tex}({', '.join(map(self.of, n.arguments))})"),
             (Indicator, lambda n: f"1 if {self.of(n.left)} {n.relation} {self.of(n.right)} else 0"),
             (Member, lambda n: f"1 if {n.letter} in {self.of(n.mask)} else 0"),
             (Reduce, self._reduce),

@@ -11,16 +11,20 @@ from mathdoc.capture import Probe, Sample
 from mathdoc.evaluate import Evaluation
 from mathdoc.formula import Formula
 from mathdoc.gradient import gradient_difference, slopes
-from mathdoc.mutate import Mutant, mutants
+from mathdoc.mutate import Mutant, equivalent, mutants
 from mathdoc.named import Array, Named, arranged
 from mathdoc.notation import Binding
-from mathdoc.problem import FormulaError, Problem
+from mathdoc.problem import FormulaError, Problem, ShapeError
 from mathdoc.repair import repair
 from mathdoc.shapes import TAIL
 from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, Use, walk
 
 RELATIVE = {"float64": 1e-9, "float32": 2e-5}
 ABSOLUTE = {"float64": 1e-12, "float32": 1e-6}
+
+SMALL = 1e-3
+"""In quantities of SI units, a result far below one is no rounding error: it is compared by its own size."""
+EPSILON = float(np.finfo(np.float64).eps)
 
 DIFFERENT = 1e-4
 """Gradients that differ by more, relatively, are not the same; a stop-gradient more or less changes them far more."""
@@ -77,7 +81,8 @@ def _verify(verdict: Verdict, tree: Node, probes: dict[str, Probe]) -> None:
             probe.samples = _settle_axes(formula, tree, probe.samples)
             _compare(verdict, precision, tree, probe)
         except FormulaError as error:
-            verdict.problems.append(marker.problem(error.message, error.start, error.end, hint=error.hint, level=3))
+            hint = error.hint or (_ends(tree) if isinstance(error, ShapeError) else "")
+            verdict.problems.append(marker.problem(error.message, error.start, error.end, hint=hint, level=3))
         if verdict.problems:
             return
     _guard(verdict, tree, probes["float64"].samples)
@@ -98,8 +103,26 @@ def difference(
     if not np.all(np.isfinite(expected) & np.isfinite(found) | endless):
         return np.inf
     expected, found = np.where(endless, 0.0, expected), np.where(endless, 0.0, found)
-    allowed = ABSOLUTE[precision] + max(RELATIVE[precision], (slack or {}).get(precision, 0.0)) * np.abs(found)
+    absolute = ABSOLUTE[precision]
+    if precision == "float64" and 0 < np.max(np.abs(found), initial=0.0) < SMALL:
+        absolute = min(absolute, _rounding(tree, left, sample))
+    allowed = absolute + max(RELATIVE[precision], (slack or {}).get(precision, 0.0)) * np.abs(found)
     return float(np.max(np.abs(expected - found) / allowed, initial=0.0))
+
+
+def _rounding(tree: Node, left: Binding, sample: Sample) -> float:
+    """What rounding may do to a small result: a thousand times what changes of the symbols' last digits do to it."""
+    random = np.random.default_rng(0)
+    results = []
+    for _ in range(3):
+        signs = {b: np.where(v == np.round(v), 0, random.choice([-1, 1], v.shape)) for b, v in _arrays(sample)}
+        moved = sample.values | {b: v * (1 + EPSILON * signs[b]) for b, v in _arrays(sample)}
+        results.append(_aligned(left, Evaluation(moved).run(tree), sample.result))
+    return float(1e3 * np.max(np.ptp(results, axis=0), initial=0.0)) or np.finfo(np.float64).tiny
+
+
+def _arrays(sample: Sample) -> list[tuple[Binding, Array]]:
+    return [(binding, values) for binding, values in sample.values.items() if binding.shape != "function"]
 
 
 def relative_error(tree: Node, left: Binding, sample: Sample, precision: str) -> float:
@@ -117,7 +140,7 @@ def _aligned(left: Binding, value: Named, result: Array) -> Array:
     expected = value.over(found.axes)
     if expected.shape != found.values.shape:
         shape = _shape(found.axes, expected)
-        raise FormulaError(f"the formula's value has shape {shape}, and `{left.var}` has {result.shape}")
+        raise ShapeError(f"the formula's value has shape {shape}, and `{left.var}` has {result.shape}")
     return expected.reshape(result.shape)
 
 
@@ -144,11 +167,23 @@ def _settle_axes(formula: Formula, tree: Node, samples: list[Sample]) -> list[Sa
             ]
             if len(orders) != 1:
                 shape = _shape(value.axes, value.values)
-                raise FormulaError(f"`{formula.left.var}` has shape {sample.result.shape}, the formula {shape}")
+                message = f"`{formula.left.var}` has shape {sample.result.shape}, the formula {shape}"
+                raise ShapeError(message)
             formula.left.axes = orders[0]
     if not telling:
         raise FormulaError(f"every exercise of this line shows too little: {why}")
     return telling
+
+
+def _ends(tree: Node) -> str:
+    """How to say that a shifted index goes round, if there is one."""
+    shifted = [i for node in walk(tree) if isinstance(node, Use) for i in node.indices if i.shift and not i.round]
+    if not shifted:
+        return ""
+    said = f"{shifted[0].letter}{shifted[0].shift:+d}"
+    return (
+        f"`{said}` stays inside the array; if it goes round, write `({said}) \\bmod N`, N being the number of entries"
+    )
 
 
 def _fits(order: tuple[str, ...], value: Named, result: Array) -> bool:
@@ -177,7 +212,7 @@ def _both(tree: Node, one: str, other: str) -> bool:
             axes.setdefault(index.letter, set()).add((node.binding, index.axis))  # type: ignore[attr-defined]
     limits = {(n.letter, other) for n in walk(tree) if isinstance(n, Reduce) for other in n.beside}
     limits |= {(index.letter, index.other) for n in walk(tree) if isinstance(n, Use) for index in n.indices}
-    if {(one, other), (other, one)} & limits:
+    if {(one, other), (other, one)} & limits or not (axes.get(one) and axes.get(other)):
         return False
     return not axes.get(one, set()) & axes.get(other, set())
 
@@ -207,10 +242,12 @@ def _explained(formula: Formula, tree: Node, sample: Sample, precision: str, pro
         f"the formula gives {expected[place]:.9g} and the line {sample.result[place]:.9g}"
         f"{f' at [{at}]' if at else ''} (relative difference {error:.1e}, {precision})"
     )
+    if np.isnan(expected[place]) and np.isnan(sample.result[place]):
+        return f"the line gives nan{f' at [{at}]' if at else ''}", "choose exercises for which it is a number"
     candidates = [s for s in probe.samples if s.values.keys() == sample.values.keys()]
     found = repair(formula, tree, lambda t: all(_holds(t, formula.left, s, precision) for s in candidates), sample)
     if not found.startswith("it would hold"):
-        found = _exchanged(formula, tree, candidates, precision) or found
+        found = _exchanged(formula, tree, candidates, precision) or "\n".join(filter(None, (found, _ends(tree))))
     return message, found
 
 
@@ -313,7 +350,8 @@ def _gradient_faults(verdict: Verdict, tree: Node, samples: list[Sample]) -> lis
     if compared:
         verdict.gradient = worst[0]
     if worst[0] > DIFFERENT:
-        hint = "one of them stops the gradient and the other does not: \\operatorname{sg} in the formula is .detach()"
+        hint = "either one of them stops the gradient (\\operatorname{sg} in the formula is .detach()),\n"
+        hint += "or they are equal only for values like those of the exercises"
         return [(f"value and line agree, but their gradients in `{worst[1]}` differ", (0, 0), hint)]
     return []
 
@@ -322,7 +360,7 @@ def _survivors(verdict: Verdict, tree: Node, samples: list[Sample]) -> list[Faul
     """Every mutant must be rejected."""
     faults = []
     for mutant in mutants(tree):
-        if _unseen(mutant, verdict):
+        if _unseen(mutant, verdict) or equivalent(mutant, tree, samples[0].values):
             continue
         verdict.mutants += 1
         if _rejected(mutant, verdict, samples):
