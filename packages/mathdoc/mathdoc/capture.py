@@ -44,6 +44,8 @@ class Sample:
     result: Array
     weights: Array | None = None
     gradients: dict[Binding, Array] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How many values an index takes that only the left-hand side has as an axis."""
 
 
 @dataclass

@@ -7,16 +7,20 @@ from functools import reduce
 import numpy as np
 
 from mathdoc.named import COLUMN, ROW, Array, Named, arranged, combined, reduced
-from mathdoc.notation import Binding
+from mathdoc.notation import Binding, how_to_declare
 from mathdoc.operations import COMPARE, FUNCTIONS, NEUTRAL, OF_MATRIX, REDUCE
 from mathdoc.problem import FormulaError
+from mathdoc.quadrature import nodes, summed, trapezoid
 from mathdoc.shapes import by_entries, crossed, identity, inverted, of_matrix, shape_of, times, transposed
 from mathdoc.tree import (
     Apply,
     Call,
     Cases,
+    Continuous,
+    Dummy,
     Elementwise,
     Identity,
+    Imaginary,
     Index,
     Indicator,
     Integral,
@@ -49,6 +53,8 @@ class Evaluation:
     """
 
     values: Values
+    given: Mapping[str, int] = field(default_factory=dict)
+    """How many values the indices take that no symbol has."""
     sizes: dict[str, int] = field(default_factory=dict)
     branches: dict[Node, set[str]] | None = None
     stopped: dict[Node, Named] | None = None
@@ -57,6 +63,8 @@ class Evaluation:
     bases: dict[str, int] = field(default_factory=dict)
     """The number of the first entry, for an index that does not count from 0."""
     record_stops: dict[Node, Named] | None = None
+    dummies: dict[str, Named] = field(default_factory=dict)
+    """The points at which the integrals around are evaluated."""
 
     def run(self, tree: Node) -> Named:
         """The tree's value."""
@@ -94,7 +102,7 @@ class Evaluation:
         for node in walk(tree):
             if isinstance(node, Reduce) and node.letter in sizes:
                 loose |= dict.fromkeys(node.beside, sizes[node.letter])
-        self.sizes = {**loose, **sizes}
+        self.sizes = {**self.given, **loose, **sizes}
         for node in walk(tree):  # an index that no symbol has counts from limit to limit
             counting = isinstance(node, Reduce) and node.letter not in self.sizes
             if counting and node.upper is not None and not free_axes(node.upper):
@@ -109,7 +117,7 @@ class Evaluation:
         if array is None:
             declared, shape = " ".join(binding.axes) or "none", self.values[binding].shape
             message = f"`{binding.tex}` is `{binding.var}` of shape {shape}, but its axes are: {declared}"
-            raise FormulaError(message, *use.span, _how_to_declare(binding, len(shape)))
+            raise FormulaError(message, *use.span, how_to_declare(binding, len(shape)))
         return array
 
     # --- values ---------------------------------------------------------------------------------------------
@@ -146,6 +154,10 @@ class Evaluation:
             return self._cases(node)
         if isinstance(node, Call):
             return self._call(node)
+        return self._special(node)
+
+    def _special(self, node: Node) -> Named:
+        """The value of a condition, of the imaginary unit, or of what runs over an index or a variable."""
         if isinstance(node, Indicator):
             held = combined(COMPARE[node.relation], self.value(node.left), self.value(node.right))
             self._note(node, {"true": held.values > 0, "false": held.values == 0})
@@ -156,6 +168,14 @@ class Evaluation:
             return held
         if isinstance(node, Integral):
             return self._integral(node)
+        if isinstance(node, Imaginary):
+            return Named(np.asarray(1j), ())
+        if isinstance(node, Dummy):
+            return self.dummies[node.name]
+        if isinstance(node, Continuous):
+            points, weights = nodes(self.value(node.lower), self.value(node.upper), f"\\int {node.name}")
+            self.dummies[node.name] = points
+            return summed(self.value(node.body), weights)
         assert isinstance(node, Reduce)
         self.bases[node.letter] = node.base
         return self._beside(node) if node.beside or node.apart else self._reduce(node)
@@ -240,7 +260,9 @@ class Evaluation:
 
     def _position(self, node: Position) -> Named:
         if node.letter not in self.sizes:
-            raise FormulaError(f"{node.letter} is used as a number, but nothing here has the index {node.letter}")
+            hint = f'if the left-hand side has it, name its axes in the table: axes = "... {node.letter}", and no var'
+            message = f"{node.letter} is used as a number, but nothing here has the index {node.letter}"
+            raise FormulaError(message, *node.span, hint)
         first = self.bases.get(node.letter, 0) + self.firsts.get(node.letter, 0)
         return Named(np.arange(self.sizes[node.letter], dtype=np.float64) + first, (node.letter,))
 
@@ -353,12 +375,7 @@ class Evaluation:
         for end, place in ((node.lower, 0), (node.upper, -1)):
             if end is not None and not np.allclose(self.value(end).values, points.values[place], rtol=1e-6, atol=0):
                 raise FormulaError(f"the points of this integral end at {points.values[place]:g}", *end.span)
-        body = combined(_repeated, self.value(node.body), points)
-        at = body.axes.index(points.axes[0])
-        values = np.moveaxis(body.values, at, -1)
-        steps = np.diff(points.values)
-        total = ((values[..., 1:] + values[..., :-1]) / 2 * steps).sum(-1)
-        return Named(total, tuple(axis for axis in body.axes if axis != points.axes[0]))
+        return trapezoid(combined(_repeated, self.value(node.body), points), points)
 
 
 def _chosen(array: Named, letter: str, place: Named, use: Use) -> Named:
@@ -375,15 +392,6 @@ def _chosen(array: Named, letter: str, place: Named, use: Use) -> Named:
 
 def _repeated(values: Array, like: Array) -> Array:
     return np.broadcast_arrays(values, like)[0]
-
-
-def _how_to_declare(binding: Binding, count: int) -> str:
-    """What a table says of an array with this many dimensions."""
-    if binding.assigned:
-        return f"line {binding.line} computes it: give what that line reads axes or a shape"
-    letters = " ".join("ijklmn"[:count])
-    shape = {1: ', or shape = "vector"', 2: ', or shape = "matrix"'}.get(count, "")
-    return f'name {count} axes, left to right: axes = "{letters}"{shape}; where all is entry by entry, axes = "..."'
 
 
 def _index(use: Use, axis: str) -> Index:

@@ -115,7 +115,7 @@ def _gap(formula: Formula, sample: Sample) -> tuple[Array, Named | None]:
     assert formula.tree is not None
     found = arranged(formula.left.axes or (), sample.result)
     try:
-        value = Evaluation(sample.values).run(formula.tree)
+        value = Evaluation(sample.values, sample.sizes).run(formula.tree)
     except FormulaError:
         return np.zeros(0), None
     if found is None or set(found.axes) != set(value.axes) or value.over(found.axes).shape != found.values.shape:
@@ -144,7 +144,7 @@ def _values(formula: Formula, sample: Sample) -> Iterator[str]:
 def _parts(formula: Formula, sample: Sample, at: dict[str, int]) -> Iterator[str]:
     """The value of each part of the right-hand side, the outer ones first."""
     assert formula.tree is not None
-    evaluation = Evaluation(sample.values)
+    evaluation = Evaluation(sample.values, sample.sizes)
     evaluation.run(formula.tree)
     outside = {axis: place for axis, place in at.items() if axis not in (ROW, COLUMN)}  # a product has other rows
     seen: dict[str, str] = {}
@@ -165,7 +165,7 @@ def _at(value: Named, at: dict[str, int]) -> str:
     places = tuple(at.get(axis, slice(None)) for axis in value.axes)
     values = np.asarray(value.values[places])
     free = [axis for axis in value.axes if axis not in at]
-    return f"{float(values):.12g}" if not free else f"{_range(values)} over {', '.join(free)}"
+    return f"{values.item():.12g}" if not free else f"{_range(values)} over {', '.join(free)}"
 
 
 def _evidence(verdict: Verdict) -> str:

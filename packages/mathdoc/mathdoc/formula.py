@@ -222,6 +222,8 @@ def _other_way(tex: str, known: Iterable[Binding]) -> str:
     found = tokens(tex)
     if found[0].text in ("\\partial", "\\nabla"):
         return "a derivative is written out: what it is, not what it is of"
+    if tex in ("i", "j"):
+        return "the imaginary unit is \\mathrm{i}; an index is explained under [axes]"
     entry = re.fullmatch(r"(.+?)_\{?(\d)\}?", tex)
     arrays = [binding for binding in known if len(binding.axes or ()) == 1 and binding.slots]
     array = next((b for b in arrays if entry and normal(b.tex.partition("_")[0]) == normal(entry[1])), None)

@@ -6,7 +6,20 @@ from mathdoc.lexer import Token, closing
 from mathdoc.matching import longest
 from mathdoc.notation import Binding
 from mathdoc.ranges import RangeParser
-from mathdoc.tree import Apply, Call, Cases, Integral, Matrix, Node, Number, Power, Product, Quotient, Transposed
+from mathdoc.tree import (
+    Apply,
+    Call,
+    Cases,
+    Continuous,
+    Integral,
+    Matrix,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Transposed,
+)
 from mathdoc.words import ALIASES, ARGUMENTS, BARE, BRACKETED, BRACKETS, ELEMENTWISE, NAMED, REDUCTIONS, TIMES
 
 MATRICES = {"pmatrix", "bmatrix", "matrix"}
@@ -194,7 +207,7 @@ class FunctionParser(RangeParser):
         return self.bracketed("mean", first)
 
     def integral(self) -> Node:
-        r"""`\int_a^b y_i \, dx_i`: what is behind the `d` is a symbol with one index."""
+        r"""`\int_a^b y_i \, dx_i`: behind the `d` is a symbol with one index, or a variable of its own."""
         first = self.at
         self.at += 1
         ends: dict[str, Node | None] = {"_": None, "^": None}
@@ -207,13 +220,28 @@ class FunctionParser(RangeParser):
             start = at + 4 if upright else at + 1
             over = longest(self.found, start, self.bindings, self.letters) if start < len(self.found) else None
             if (upright or self.found[at].text == "d") and over is not None and len(over[0].indices) == 1:
-                inner = type(self)(self.found[self.at : at], self.bindings, self.letters)
-                body = inner.sum() if at > self.at else Number(1.0)
+                body = self.integrand(at, frozenset()) if at > self.at else Number(1.0)
                 self.at = over[1]
                 over[0].binding.used = True
                 return Integral(body, over[0], ends["_"], ends["^"], span=self.span(first))
-        self.fail("over what? An integral ends with d and a symbol that has one index: \\int y_i \\, dx_i")
+            name = self.found[start].text if start < len(self.found) else ""
+            free = name in {token.text for token in self.found[self.at : at]}
+            if (upright or self.found[at].text == "d") and free and ends["_"] and ends["^"]:
+                body = self.integrand(at, frozenset((name,)))
+                self.at = start + 1
+                return Continuous(body, name, ends["_"], ends["^"], span=self.span(first))
+        self.fail("over what? An integral has limits and ends with d and its variable, \\int_0^1 e^{-x} \\, dx, "
+                  "or with d and a symbol that has one index, \\int y_i \\, dx_i")  # fmt: skip
         raise AssertionError
+
+    def integrand(self, end: int, dummies: frozenset[str]) -> Node:
+        """What stands between an integral's limits and its `d`."""
+        inner = type(self)(self.found[self.at : end], self.bindings, self.letters)
+        inner.dummies = self.dummies | dummies
+        body = inner.sum()
+        if inner.at < len(inner.found):
+            inner.fail(f"`{inner.peek()}` was not expected here")
+        return body
 
     def argument_of(self) -> Node:
         """`\\arg\\max_k`."""

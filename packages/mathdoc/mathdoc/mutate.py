@@ -7,15 +7,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from mathdoc.evaluate import Evaluation, Values
+from mathdoc.capture import Sample
+from mathdoc.evaluate import Evaluation
 from mathdoc.problem import FormulaError
 from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Apply,
     Call,
     Cases,
+    Continuous,
     Elementwise,
     Identity,
+    Imaginary,
     Index,
     Indicator,
     Integral,
@@ -71,15 +74,15 @@ def mutants(tree: Node) -> list[Mutant]:
     return found
 
 
-def equivalent(mutant: Mutant, tree: Node, values: Values) -> bool:
+def equivalent(mutant: Mutant, tree: Node, sample: Sample) -> bool:
     """Whether an exchange is none, whatever the arrays hold: the trace of A B is that of B A."""
     if mutant.what not in (EXCHANGED, TURNED):
         return False
     random = np.random.default_rng(0)
-    arrays = {b: v for b, v in values.items() if b.shape != "function" and v.size > 1}
-    others = {**values, **{b: random.uniform(0.5, 1.5, v.shape) for b, v in arrays.items()}}
+    arrays = {b: v for b, v in sample.values.items() if b.shape != "function" and v.size > 1}
+    others = {**sample.values, **{b: random.uniform(0.5, 1.5, v.shape) for b, v in arrays.items()}}
     try:
-        one, two = Evaluation(others).run(tree), Evaluation(others).run(mutant.tree)
+        one, two = (Evaluation(others, sample.sizes).run(node) for node in (tree, mutant.tree))
     except (FormulaError, KeyError):
         return False
     same = set(one.axes) == set(two.axes) and one.values.shape == two.over(one.axes).shape
@@ -112,13 +115,22 @@ def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
         yield replace(node, value=node.value + 1 if math.isfinite(node.value) else 0.0), "a number changed"
     elif isinstance(node, Call):
         yield from _calls(node)
-    elif isinstance(node, Apply):
+    else:
+        yield from _special(node, uses)
+
+
+def _special(node: Node, uses: list[Use]) -> Iterator[Change]:
+    """Of conditions, of symbols, and of what runs over an index or a variable."""
+    if isinstance(node, Apply):
         for argument in node.arguments:
             yield argument, f"`{node.binding.tex}` dropped"
     elif isinstance(node, Integral):
         (letter,) = free_axes(node.over)
         yield Reduce("sum", letter, node.body), "a sum for the integral"
         yield replace(node, body=Number(1.0)), "what is integrated dropped"
+    elif isinstance(node, Continuous):
+        yield replace(node, body=Number(1.0)), "what is integrated dropped"
+        yield replace(node, lower=node.upper, upper=node.lower), "the limits exchanged"
     elif isinstance(node, Reduce):
         yield from _reductions(node)
     elif isinstance(node, Indicator):
@@ -126,6 +138,9 @@ def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
         yield Number(1.0), "an indicator dropped"
     elif isinstance(node, Member):
         yield Number(1.0), "a set dropped"
+    elif isinstance(node, Imaginary):
+        yield Number(1.0), "the imaginary unit dropped"
+        yield Sum((node,), (-1,)), "the other sign"
     elif isinstance(node, Position):
         yield Number(1.0), "a position dropped"
     elif isinstance(node, Use):

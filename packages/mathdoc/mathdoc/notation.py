@@ -199,6 +199,15 @@ def _fault(notation: Notation, entry: Any) -> str:
     return arithmetic(entry["var"]) if "var" in entry else ""
 
 
+def how_to_declare(binding: Binding, count: int) -> str:
+    """What a table says of an array with this many dimensions."""
+    if binding.assigned:
+        return f"line {binding.line} computes it: give what that line reads axes or a shape"
+    letters = " ".join("ijklmn"[:count])
+    shape = {1: ', or shape = "vector"', 2: ', or shape = "matrix"'}.get(count, "")
+    return f'name {count} axes, left to right: axes = "{letters}"{shape}; where all is entry by entry, axes = "..."'
+
+
 def arithmetic(expression: str) -> str:
     """Why a `var` is not allowed; empty if it is: a name, an attribute, an index, or a call of those."""
     allowed = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Slice, ast.Tuple, ast.Call, ast.Load)

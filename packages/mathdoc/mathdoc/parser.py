@@ -19,8 +19,10 @@ from mathdoc.problem import FormulaError
 from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Call,
+    Dummy,
     Elementwise,
     Identity,
+    Imaginary,
     Inverse,
     Node,
     Number,
@@ -152,6 +154,9 @@ class _Parser(FunctionParser):
             if matrix and written and written[-1] in TRANSPOSED and len(written) <= 2:
                 base = Transposed(Inverse(base) if written[0] == "-" else base, span=self.span(first))
                 self.at = end + 1
+            elif matrix and written == ["\\dagger"]:
+                base = Call("conj", (Transposed(base),), span=self.span(first))
+                self.at = end + 1
             elif matrix == "matrix" and written == ["-", "1"]:
                 self.at = end + 1
                 base = Inverse(base, span=self.span(first))
@@ -166,6 +171,9 @@ class _Parser(FunctionParser):
         first = self.at
         if not self.peek():
             self.fail("the formula ends too early")
+        if self.peek() in self.dummies and self.peek(1) not in ("_", "'"):
+            self.at += 1
+            return Dummy(self.found[first].text, span=self.span(first))
         symbol = longest(self.found, self.at, self.bindings, self.letters)
         if symbol is not None:
             use, self.at = symbol
@@ -236,10 +244,9 @@ class _Parser(FunctionParser):
             return self.function(token)
         if token.text in REDUCTIONS:
             return self.reduction(REDUCTIONS[token.text])
-        upright = 4 if [self.peek(k) for k in range(5)] == ["\\mathrm", "{", "e", "}", "^"] else 0
-        if upright or (token.text == "e" and self.peek(1) == "^"):
-            self.at += max(upright, 1) + 1
-            return Call("exp", (self.group(),), span=self.span(first))
+        upright = self.upright(first)
+        if upright is not None:
+            return upright
         if token.text in BEFORE_BRACKETS and self.peek(1) in ("(", "["):
             self.at += 1
             return Call(BEFORE_BRACKETS[token.text], self.arguments(1), span=self.span(first))
@@ -258,6 +265,18 @@ class _Parser(FunctionParser):
         if token.text == "\\int":
             return self.integral()
         return self.unknown()
+
+    def upright(self, first: int) -> Node | None:
+        r"""`e^x`, `\mathrm{e}^x` and the imaginary unit, `\mathrm{i}` or `\mathrm{j}`."""
+        letter = self.peek(2) if [self.peek(), self.peek(1), self.peek(3)] == ["\\mathrm", "{", "}"] else ""
+        if letter in ("i", "j"):
+            self.at += 4
+            return Imaginary(span=self.span(first))
+        width = 4 if letter == "e" else 1
+        if "e" in (letter, self.peek()) and self.peek(width) == "^":
+            self.at += width + 1
+            return Call("exp", (self.group(),), span=self.span(first))
+        return None
 
     def is_operator(self, command: str) -> bool:
         """`\\mathbb{E}` and `\\mathbf{1}` are operators, other letters in these fonts are symbols."""

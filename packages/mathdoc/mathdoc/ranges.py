@@ -21,6 +21,8 @@ class RangeParser(ABC):
         self.at = 0
         self.inside: list[str] = []
         """The ends of the brackets and bars that are open, innermost last."""
+        self.dummies: frozenset[str] = frozenset()
+        """The variables of the integrals around."""
 
     @abstractmethod
     def sum(self) -> Node:

@@ -120,7 +120,7 @@ def of_matrix(function: str, value: Named, span: tuple[int, int]) -> Named:
     if function == "diag":
         return Named(np.diagonal(array, axis1=-2, axis2=-1), (*rest, ROW))
     results: dict[str, Array] = {
-        "norm": np.sqrt((array**2).sum(axis=last)),
+        "norm": np.sqrt((np.abs(array) ** 2).sum(axis=last)),
         "norm1": np.abs(array).sum(axis=last),
         "norminf": np.abs(array).max(axis=last),
     }

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from mathdoc.tree import (
     Apply,
     Call,
+    Continuous,
+    Dummy,
+    Imaginary,
     Indicator,
     Member,
     Node,
@@ -43,6 +46,14 @@ class _Spelled:
             (Indicator, lambda n: f"1 if {self.of(n.left)} {n.relation} {self.of(n.right)} else 0"),
             (Member, lambda n: f"1 if {n.letter} in {self.of(n.mask)} else 0"),
             (Reduce, self._reduce),
+            (Dummy, lambda n: n.name),
+            (Imaginary, lambda _: "i"),
+            (
+                Continuous,
+                lambda n: (
+                    f"integral over {n.name} from {self.of(n.lower)} to {self.of(n.upper)} of ({self.of(n.body)})"
+                ),
+            ),
         ]
         for kind, say in known:
             if type(node) is kind:

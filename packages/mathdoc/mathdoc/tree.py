@@ -208,6 +208,28 @@ class Integral(Node):
     upper: Node | None = None
 
 
+@dataclass(frozen=True)
+class Dummy(Node):
+    """What an integral runs over, inside it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Imaginary(Node):
+    """The imaginary unit."""
+
+
+@dataclass(frozen=True)
+class Continuous(Node):
+    """An integral from limit to limit over a variable of its own."""
+
+    body: Node
+    name: str
+    lower: Node
+    upper: Node
+
+
 def children(node: Node) -> list[Node]:
     """The nodes directly below."""
     found: list[Node] = node.inner if isinstance(node, Use) else []

@@ -1,7 +1,7 @@
 """Level 3: is the right-hand side, evaluated on what the line saw, what the line computed? And does a pass mean it?"""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -17,7 +17,7 @@ from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError, Problem, ShapeError
 from mathdoc.repair import repair
 from mathdoc.shapes import TAIL
-from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, Use, walk
+from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, Use, free_axes, walk
 
 RELATIVE = {"float64": 1e-9, "float32": 2e-5}
 ABSOLUTE = {"float64": 1e-12, "float32": 1e-6}
@@ -97,7 +97,7 @@ def difference(
     """The largest difference in units of what is allowed: above 1 is too much. A value that is not finite is one,
     unless both are the same infinity.
     """
-    value = Evaluation(sample.values).run(tree)
+    value = Evaluation(sample.values, sample.sizes).run(tree)
     expected, found = _aligned(left, value, sample.result), sample.result
     endless = np.isinf(found) & (expected == found)
     if not np.all(np.isfinite(expected) & np.isfinite(found) | endless):
@@ -117,8 +117,9 @@ def _rounding(tree: Node, left: Binding, sample: Sample) -> float:
     for _ in range(3):
         signs = {b: np.where(v == np.round(v), 0, random.choice([-1, 1], v.shape)) for b, v in _arrays(sample)}
         moved = sample.values | {b: v * (1 + EPSILON * signs[b]) for b, v in _arrays(sample)}
-        results.append(_aligned(left, Evaluation(moved).run(tree), sample.result))
-    return float(1e3 * np.max(np.ptp(results, axis=0), initial=0.0)) or np.finfo(np.float64).tiny
+        results.append(_aligned(left, Evaluation(moved, sample.sizes).run(tree), sample.result))
+    spread = np.abs(np.asarray(results) - results[0])
+    return float(1e3 * np.max(spread, initial=0.0)) or np.finfo(np.float64).tiny
 
 
 def _arrays(sample: Sample) -> list[tuple[Binding, Array]]:
@@ -152,7 +153,8 @@ def _settle_axes(formula: Formula, tree: Node, samples: list[Sample]) -> list[Sa
     """The order of the left-hand side's axes, known from the sizes, and the samples that decide it."""
     telling, why = [], ""
     for sample in samples:
-        evaluation = Evaluation(sample.values)
+        sample.sizes = _counted(formula, tree, sample.result)
+        evaluation = Evaluation(sample.values, sample.sizes)
         value = evaluation.run(tree)
         uninformative = _uninformative(tree, evaluation.sizes)
         if uninformative:
@@ -173,6 +175,14 @@ def _settle_axes(formula: Formula, tree: Node, samples: list[Sample]) -> list[Sa
     if not telling:
         raise FormulaError(f"every exercise of this line shows too little: {why}")
     return telling
+
+
+def _counted(formula: Formula, tree: Node, result: Array) -> dict[str, int]:
+    """The sizes of indices that the right-hand side only counts with, from what the line assigned."""
+    carried = {index.letter for use in formula.uses for index in use.indices}
+    found = arranged(formula.left.axes or (), result)
+    sizes = found.sizes() if found is not None else {}
+    return {letter: size for letter, size in sizes.items() if letter in free_axes(tree) - carried}
 
 
 def _ends(tree: Node) -> str:
@@ -232,7 +242,7 @@ def _compare(verdict: Verdict, precision: str, tree: Node, probe: Probe) -> None
 
 def _explained(formula: Formula, tree: Node, sample: Sample, precision: str, probe: Probe) -> tuple[str, str]:
     """Where formula and line differ most, and which small change would make them agree."""
-    value = Evaluation(sample.values).run(tree)
+    value = Evaluation(sample.values, sample.sizes).run(tree)
     expected = _aligned(formula.left, value, sample.result)
     gap = np.abs(expected - sample.result)
     place = np.unravel_index(int(np.argmax(np.nan_to_num(gap, nan=np.inf))), gap.shape)
@@ -254,7 +264,7 @@ def _explained(formula: Formula, tree: Node, sample: Sample, precision: str, pro
 def _exchanged(formula: Formula, tree: Node, samples: list[Sample], precision: str) -> str:
     """Which two symbols would make the formula hold if each stood for the other's variable."""
     for one, other in combinations(formula.bindings, 2):
-        turned = [Sample({**s.values, one: s.values[other], other: s.values[one]}, s.result) for s in samples]
+        turned = [replace(s, values={**s.values, one: s.values[other], other: s.values[one]}) for s in samples]
         if all(_holds(tree, formula.left, sample, precision) for sample in turned):
             return f"it would hold if `{one.tex}` were `{other.var}` and `{other.tex}` were `{one.var}`: see the table"
     return ""
@@ -289,7 +299,7 @@ def _one_sided(tree: Node, samples: list[Sample]) -> list[Fault]:
     """Every min, max, clip, set and indicator must have gone both ways."""
     branches: dict[Node, set[str]] = {}
     for sample in samples:
-        Evaluation(sample.values, branches=branches).run(tree)
+        Evaluation(sample.values, sample.sizes, branches=branches).run(tree)
     faults = []
     for node in walk(tree):
         wanted: set[str] = set()
@@ -317,7 +327,7 @@ def _insensitive(formula: Formula, tree: Node, samples: list[Sample]) -> list[Fa
             before = sample.values[binding]
             moved = np.where(before == 0, 1.0, before * np.linspace(2, 3, before.size).reshape(before.shape))
             for new in (moved, -moved):
-                other = Sample({**sample.values, binding: new}, sample.result)
+                other = replace(sample, values={**sample.values, binding: new})
                 changed = changed or not _holds(tree, formula.left, other, "float64")
         if not changed:
             span = next(use.span for use in formula.uses if use.binding is binding)
@@ -330,7 +340,7 @@ def _wrong_texts(formula: Formula, samples: list[Sample]) -> list[Fault]:
     faults = []
     for binding in formula.bindings:
         said = NUMBER.match(binding.text)
-        found = {float(value) for sample in samples for value in sample.values[binding].ravel()}
+        found = {value.item() for sample in samples for value in sample.values[binding].ravel()}
         if said and not all(np.isclose(value, float(said[1]), rtol=1e-9, atol=0.0) for value in found):
             seen = next(value for value in found if value != float(said[1]))
             span = next(use.span for use in formula.uses if use.binding is binding)
@@ -360,7 +370,7 @@ def _survivors(verdict: Verdict, tree: Node, samples: list[Sample]) -> list[Faul
     """Every mutant must be rejected."""
     faults = []
     for mutant in mutants(tree):
-        if _unseen(mutant, verdict) or equivalent(mutant, tree, samples[0].values):
+        if _unseen(mutant, verdict) or equivalent(mutant, tree, samples[0]):
             continue
         verdict.mutants += 1
         if _rejected(mutant, verdict, samples):

@@ -107,6 +107,27 @@ def f(p, labels):
         'p_{n,k}: p, axes = "n k"; y_n: labels, axes = "n"; N: len(p)',
         "f(draw(5, 3), random.integers(0, 3, 5))",
     ),
+    "an integral": (
+        """
+def f(g, k):
+    x = np.linspace(0, 2 * np.pi, 200)[:-1]
+    # LaTeX: a_k = \\frac{1}{\\pi} \\int_0^{2\\pi} g(x) \\cos(k x) \\, dx
+    coefficient = (g(x) * np.cos(k * x)).mean() * 2
+    return coefficient
+""",
+        'g: g, shape = "function"; k: k',
+        "f(lambda x: np.exp(np.sin(x + 1)), 2 + seed)",
+    ),
+    "a Fourier transform": (
+        """
+def f(x):
+    # LaTeX: F_k = \\sum_{n=0}^{N-1} x_n e^{-\\frac{2 \\pi \\mathrm{i} k n}{N}}
+    spectrum = np.fft.fft(x)
+    return spectrum
+""",
+        'x_n: x, axes = "n"; N: len(x)',
+        "f(draw(5 + seed))",
+    ),
     "a series": (
         """
 def f(x):
@@ -203,6 +224,8 @@ def test_what_holds_is_verified(field: Checked, name: str) -> None:
         ("an index that goes round", "np.roll(spins, -1)", "np.roll(spins, -2)"),
         ("pairs", "np.triu(coupling, 1)", "np.triu(coupling)"),
         ("an entry that another symbol chooses", "np.arange(len(p)), labels", "np.arange(len(p)), labels - 1"),
+        ("an integral", "np.cos(k", "np.sin(k"),
+        ("a Fourier transform", "fft.fft", "fft.ifft"),
         ("a series", "range(6)", "range(7)"),
         ("a vector product", "position, force)\n", "force, position)\n"),
         ("quantities in SI units", ").sum() / partition", ").mean() / partition"),
