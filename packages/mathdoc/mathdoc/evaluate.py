@@ -103,8 +103,8 @@ class Evaluation:
             if isinstance(node, Reduce) and node.letter in sizes:
                 loose |= dict.fromkeys(node.beside, sizes[node.letter])
         self.sizes = {**self.given, **loose, **sizes}
-        for node in walk(tree):  # an index that no symbol has counts from limit to limit
-            counting = isinstance(node, Reduce) and node.letter not in self.sizes
+        for node in (node for node in walk(tree) if isinstance(node, Reduce)):
+            counting = node.letter not in self.sizes  # an index that no symbol has counts from limit to limit
             if counting and node.upper is not None and not free_axes(node.upper):
                 self.sizes[node.letter] = self._whole(node.upper, node) - node.base + 1
         return self.sizes

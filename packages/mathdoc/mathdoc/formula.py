@@ -108,7 +108,7 @@ def _understood(marker: Marker, notation: Notation, earlier: dict[str, Binding],
         assigned = ast.unparse(marker.value)
         raise FormulaError(f"this line computes nothing: move the marker to where `{assigned}` is assigned", *span)
     table = [binding for binding in visible.values() if binding.var]
-    outside = frozenset(token.text for token in separated(left, notation.axes.keys(), set()) if token.scripted)
+    outside = frozenset(token.text for token in separated(left, set(notation.axes), set()) if token.scripted)
     tree = paired(parse(right, [*earlier.values(), *table], notation.axes), outside)
     binding = _left(marker, tex, tree, declared, notation)
     formula = Formula(marker, anchor, binding, span, tree)

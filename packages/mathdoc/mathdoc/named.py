@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Named:
         return self.values.transpose(order).reshape(shape)
 
 
-def wide(values: object) -> Array:
+def wide(values: Any) -> Array:
     """In float64; in the same width where they have an imaginary part."""
     return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
 

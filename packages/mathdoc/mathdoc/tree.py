@@ -268,8 +268,8 @@ def replaced(tree: Node, old: Node, new: Node) -> Node:
 
 
 def _index_with(index: Index, old: Node, new: Node) -> Index:
-    inner = {name: getattr(index, name) for name in ("round", "chosen")}
-    return replace(index, **{name: node and replaced(node, old, new) for name, node in inner.items()})
+    around, chosen = (node and replaced(node, old, new) for node in (index.round, index.chosen))
+    return replace(index, round=around, chosen=chosen)
 
 
 def paired(tree: Node, outside: frozenset[str]) -> Node:
@@ -285,8 +285,8 @@ def paired(tree: Node, outside: frozenset[str]) -> Node:
 def free_axes(node: Node) -> frozenset[str]:
     """The letters that the value still depends on."""
     if isinstance(node, Use):
-        below = (free_axes(part) for part in node.inner)
-        return frozenset[str]().union(*(index.letters for index in node.indices), *below)
+        inner = [free_axes(part) for part in node.inner]
+        return frozenset[str]().union(*(index.letters for index in node.indices), *inner)
     if isinstance(node, Position):
         return frozenset((node.letter,))
     if isinstance(node, Apply) and node.binding.axes is not None:

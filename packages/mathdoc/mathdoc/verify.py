@@ -16,6 +16,7 @@ from mathdoc.named import Array, Named, arranged
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError, Problem, ShapeError
 from mathdoc.repair import repair
+from mathdoc.rounding import rounding
 from mathdoc.shapes import TAIL
 from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, Use, free_axes, walk
 
@@ -24,7 +25,6 @@ ABSOLUTE = {"float64": 1e-12, "float32": 1e-6}
 
 SMALL = 1e-3
 """In quantities of SI units, a result far below one is no rounding error: it is compared by its own size."""
-EPSILON = float(np.finfo(np.float64).eps)
 
 DIFFERENT = 1e-4
 """Gradients that differ by more, relatively, are not the same; a stop-gradient more or less changes them far more."""
@@ -105,25 +105,9 @@ def difference(
     expected, found = np.where(endless, 0.0, expected), np.where(endless, 0.0, found)
     absolute = ABSOLUTE[precision]
     if precision == "float64" and 0 < np.max(np.abs(found), initial=0.0) < SMALL:
-        absolute = min(absolute, _rounding(tree, left, sample))
+        absolute = min(absolute, rounding(tree, sample))
     allowed = absolute + max(RELATIVE[precision], (slack or {}).get(precision, 0.0)) * np.abs(found)
     return float(np.max(np.abs(expected - found) / allowed, initial=0.0))
-
-
-def _rounding(tree: Node, left: Binding, sample: Sample) -> float:
-    """What rounding may do to a small result: a thousand times what changes of the symbols' last digits do to it."""
-    random = np.random.default_rng(0)
-    results = []
-    for _ in range(3):
-        signs = {b: np.where(v == np.round(v), 0, random.choice([-1, 1], v.shape)) for b, v in _arrays(sample)}
-        moved = sample.values | {b: v * (1 + EPSILON * signs[b]) for b, v in _arrays(sample)}
-        results.append(_aligned(left, Evaluation(moved, sample.sizes).run(tree), sample.result))
-    spread = np.abs(np.asarray(results) - results[0])
-    return float(1e3 * np.max(spread, initial=0.0)) or np.finfo(np.float64).tiny
-
-
-def _arrays(sample: Sample) -> list[tuple[Binding, Array]]:
-    return [(binding, values) for binding, values in sample.values.items() if binding.shape != "function"]
 
 
 def relative_error(tree: Node, left: Binding, sample: Sample, precision: str) -> float:

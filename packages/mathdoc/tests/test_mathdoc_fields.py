@@ -239,6 +239,19 @@ def test_what_does_not_hold_is_refused(field: Checked, name: str, right: str, wr
     assert "the formula gives" in said(report)
 
 
+def test_a_result_that_is_zero_but_for_rounding_is_one(field: Checked) -> None:
+    code = """
+def f(x, k):
+    # LaTeX: m = \\sum_i (x_i - \\frac{1}{N} \\sum_j x_j)
+    rest = (x - x.mean()).sum()
+    # LaTeX: a = \\int_0^{2 \\pi} \\sin(k u) \\, du + m
+    odd = (1 - math.cos(2 * np.pi * k)) / k + rest
+    return odd
+"""
+    report = field(code, 'x_i: x, axes = "i"; N: len(x); k: k', "f(draw(6), 2 + seed)")
+    assert "the formula gives" not in said(report)
+
+
 HEAT = """
 def f(u, a):
     new = u.copy()
