@@ -266,12 +266,13 @@ def _holds(tree: Node, left: Binding, sample: Sample, precision: str) -> bool:
 
 def _guard(verdict: Verdict, tree: Node, samples: list[Sample]) -> None:
     marker = verdict.formula.marker
+    one_sided = _one_sided(tree, samples)
     for message, span, hint in [
-        *_one_sided(tree, samples),
+        *one_sided,
         *_insensitive(verdict.formula, tree, samples),
         *_wrong_texts(verdict.formula, samples),
         *_gradient_faults(verdict, tree, samples),
-        *_survivors(verdict, tree, samples),
+        *(() if one_sided else _survivors(verdict, tree, samples)),  # what lies on the other side would all survive
     ]:
         verdict.problems.append(marker.problem(message, *span, hint=hint, level=3))
 

@@ -315,6 +315,19 @@ def f(x):
     ]
 
 
+def test_a_case_that_no_exercise_reaches_is_told_without_what_stands_in_it(field: Checked) -> None:
+    code = """
+def f(r, d):
+    # LaTeX: l_i = \\begin{cases} \\frac{1}{2} r_i^2 & |r_i| \\le d \\\\ d |r_i| - \\frac{d^2}{2} & \\text{else} \\end{cases}
+    loss = np.where(np.abs(r) <= d, 0.5 * r**2, d * np.abs(r) - 0.5 * d**2)
+    return loss
+"""
+    entries = 'r_i: r, axes = "i"; d: d'
+    assert said(field(code, entries, "f(3 * draw(9) - 3, 0.5 + 0.1 * seed)")) == ""
+    report = field(code, entries, "f(3 * draw(9), 0.5 + 0.1 * seed)")
+    assert {problem.message.partition(" to ")[0] for problem in report.problems} == {"the exercises never took this"}
+
+
 def test_after_a_call_that_fails_the_next_is_made(field: Checked) -> None:
     code = "\ndef f(x):\n    # LaTeX: y = 2 x\n    y = 2 * x\n    return y\n"
     report = field(code, "x: x", "f(None)\nf(0.5 + seed)")
