@@ -16,7 +16,7 @@ GOOD_ROW = "\n# LaTeX: g_t = 2 y x_t\ng = 2 * y * x"
         ("# LaTeX: z = \\max_t x_{t+5}\nz = x.max()" + GOOD_ROW, ROW, "f(draw(3), 2.5 + seed)", "could not be checked"),
         ("# LaTeX: z = x\nz, q = 2 * x, 1" + GOOD, SCALAR, "f(1.5 + seed)", "assigns nothing"),
         ('# LaTeX[slack=e-- "why"]: z = 2 x\nz = 2 * x' + GOOD, SCALAR, "f(1.5 + seed)", "slack"),
-        ("# LaTeX: z = 2 x\nz = 2j * x" + GOOD, SCALAR, "f(1.5 + seed)", "imaginary part"),
+        ("# LaTeX: z = 2 x\nz = 2j * x" + GOOD, SCALAR, "f(1.5 + seed)", "the formula gives"),
         (
             "z = 1\n# LaTeX: h = x\nz = ''.join(x)" + GOOD,
             SCALAR,

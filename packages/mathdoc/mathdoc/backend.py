@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mathdoc.named import Array
+from mathdoc.named import Array, wide
 
 PUT = "__mathdoc_put__"
 """A function that exchanges one entry of an array."""
@@ -24,13 +24,11 @@ class NotAnArrayError(Exception):
 
 
 def to_array(value: Any) -> Array:
-    """A float64 copy, made at once: what it was taken from may change."""
+    """A copy in float64, or complex, made at once: what it was taken from may change."""
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
-        if np.iscomplexobj(value):
-            raise NotAnArrayError("it has an imaginary part, which no formula here describes")
-        return np.array(_without_gradient(value), dtype=np.float64)
+        return wide(_without_gradient(value)).copy()
     except (TypeError, ValueError, RuntimeError) as error:
         raise NotAnArrayError(f"{type(value).__name__} is no array of numbers: {error}") from error
 
@@ -39,6 +37,22 @@ def _without_gradient(value: Any) -> Any:
     """What `jax.grad` follows, as the plain array that it is."""
     library = sys.modules.get("jax")
     return library.lax.stop_gradient(value) if library and isinstance(value, library.Array) else value
+
+
+def on_arrays(function: Any, beside: Sequence[Any]) -> Callable[..., Array]:
+    """A function of the code as one of float64 arrays; `beside` are values of the library that it is made for."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    made: Callable[[Array], Any] = np.float64
+    if torch is not None and any(isinstance(value, torch.Tensor) for value in beside):
+        made = torch.tensor
+    elif jax is not None and any(isinstance(value, jax.Array) for value in beside):
+        made = jax.numpy.asarray
+
+    def computed(*arguments: Array) -> Array:
+        with computing("float64"):
+            return to_array(function(*(made(np.array(argument)) for argument in arguments)))
+
+    return computed
 
 
 def gradients(
@@ -123,6 +137,8 @@ def _by_torch(values: dict[str, Any], computed: Computed) -> tuple[Array, dict[s
         return None
     with library.enable_grad():
         result = computed(tensors)
+        if result.is_complex():
+            return None
         smooth = result if result.is_floating_point() else result.to(library.float64)
         weights = library.rand(smooth.shape, generator=library.Generator().manual_seed(0), dtype=smooth.dtype)
         total = (smooth * weights).sum()

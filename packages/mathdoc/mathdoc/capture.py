@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mathdoc.backend import PUT, NotAnArrayError, gradients, has_gradient, put, to_array, with_entries
+from mathdoc.backend import PUT, NotAnArrayError, gradients, has_gradient, on_arrays, put, to_array, with_entries
 from mathdoc.extract import PART
 from mathdoc.formula import Formula
 from mathdoc.named import Array
@@ -44,6 +44,8 @@ class Sample:
     result: Array
     weights: Array | None = None
     gradients: dict[Binding, Array] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How many values an index takes that only the left-hand side has as an axis."""
 
 
 @dataclass
@@ -62,7 +64,7 @@ class Probe:
     """Symbols that have gradients, and why those were not compared."""
 
     def __post_init__(self) -> None:
-        wanted = [*self.formula.bindings, *self.formula.others]
+        wanted = [*self.formula.bindings, *self.formula.functions, *self.formula.others]
         self.codes = {binding: compile(binding.var, "<notation>", "eval") for binding in wanted}
 
 
@@ -117,10 +119,14 @@ class Recorder:
         probe.samples[position : position + 1] = [sample]
 
     def _read(self, probe: Probe, scope: dict[str, Any], local: dict[str, Any]) -> dict[Binding, Array] | None:
-        values = {}
+        values: dict[Binding, Any] = {}
+        functions = probe.formula.functions
+        raw: list[Any] = []
         for binding, code in probe.codes.items():
             try:
-                values[binding] = to_array(eval(code, scope, local))
+                found = eval(code, scope, local)
+                raw.append(found)
+                values[binding] = on_arrays(found, raw) if binding in functions else to_array(found)
             except Exception as error:
                 if binding in probe.formula.others:
                     continue

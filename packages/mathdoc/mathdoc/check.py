@@ -1,13 +1,14 @@
 """The four levels over a whole package, and what they found."""
 
-import importlib.util
+import ast
 import json
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mathdoc.backend import computing
@@ -107,42 +108,63 @@ def run(
 ) -> list[Probe]:
     """The exercises, once for each seed, with the package rewritten to be watched.
 
-    Where they raise an error, that is noted in `problems`; what was seen until then counts.
+    Where they raise an error, that is noted in `problems`. After a call that fails the next one is made; after any
+    other statement that fails, what was seen until then counts.
     """
     recorder = Recorder(formulas)
+
+    def failed(error: Exception, what: str = "this call fails") -> None:
+        found = _failed_at(settings.exercises, error, what)
+        if problems is not None and all(found.line != known.line for known in problems if known.path == found.path):
+            problems.append(found)
+
     if any(formula.tree is not None for formula in formulas):
         with rewriting(recorder, settings.package), computing(precision):
             try:
-                exercises = _load(settings.exercises)
+                exercises = _load(settings.exercises, failed)
                 recorder.recording = True
                 for seed in seeds:
                     exercises.run(precision, seed)
             except MathdocError:
                 raise
             except Exception as error:
-                found = _stopped_at(settings.exercises, error)
-                if problems is not None and found not in problems:
-                    problems.append(found)
+                failed(error, "the exercises stop here")
+    recorder.recording = False
     return recorder.probes
 
 
-def _stopped_at(exercises: Path, error: Exception) -> Problem:
+def _failed_at(exercises: Path, error: Exception, what: str) -> Problem:
     """The line of the exercises at which they raised an error."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(exercises)]
-    message = f"the exercises stop here: {type(error).__name__}: {error}"
+    message = f"{what}: {type(error).__name__}: {error}"
     return Problem(exercises, (frames[-1].lineno or 1) if frames else 1, 0, message, level=3)
 
 
-def _load(path: Path) -> Any:
+FAILED = "__mathdoc_failed__"
+"""What the exercises call with the error of a call in them."""
+
+
+def _load(path: Path, failed: Callable[[Exception], None]) -> Any:
+    """The exercises as a module; the calls that `run` consists of fail one by one."""
     if not path.is_file():
         raise MathdocError(f"{path} is not there: it runs the marked lines with small data, def run(dtype, seed).")
-    spec = importlib.util.spec_from_file_location("mathdoc_exercises", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    tree = ast.parse(path.read_text(), str(path))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "run":
+            node.body = [_guarded(part) if isinstance(part, ast.Expr) else part for part in node.body]
+    module = ModuleType("mathdoc_exercises")
+    module.__file__ = str(path)
+    module.__dict__[FAILED] = failed
     sys.modules["mathdoc_exercises"] = module
-    spec.loader.exec_module(module)
+    exec(compile(tree, str(path), "exec", dont_inherit=True), module.__dict__)
     return module
+
+
+def _guarded(call: ast.Expr) -> ast.stmt:
+    (guard,) = ast.parse(f"try: pass\nexcept Exception as error: {FAILED}(error)").body
+    assert isinstance(guard, ast.Try)
+    guard.body = [call]
+    return ast.fix_missing_locations(ast.copy_location(guard, call))
 
 
 def _stray_tables(settings: Settings, report: Report) -> list[Problem]:

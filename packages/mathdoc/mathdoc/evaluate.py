@@ -1,25 +1,31 @@
 """The value of a formula on captured values, in float64, on named axes."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 
 from mathdoc.named import COLUMN, ROW, Array, Named, arranged, combined, reduced
-from mathdoc.notation import Binding
+from mathdoc.notation import Binding, how_to_declare
+from mathdoc.operations import COMPARE, FUNCTIONS, NEUTRAL, OF_MATRIX, REDUCE
 from mathdoc.problem import FormulaError
-from mathdoc.shapes import identity, inverted, of_matrix, shape_of, times, transposed
+from mathdoc.quadrature import nodes, summed, trapezoid
+from mathdoc.shapes import by_entries, crossed, identity, inverted, of_matrix, shape_of, times, transposed
 from mathdoc.tree import (
+    Apply,
     Call,
     Cases,
+    Continuous,
+    Dummy,
     Elementwise,
     Identity,
+    Imaginary,
     Index,
     Indicator,
     Integral,
     Inverse,
+    Matrix,
     Member,
     Node,
     Number,
@@ -36,68 +42,7 @@ from mathdoc.tree import (
 )
 
 Values = Mapping[Binding, Array]
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_gamma = np.vectorize(math.gamma, otypes=[np.float64])
-
-FUNCTIONS: dict[str, Callable[..., Array]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "arcsin": np.arcsin,
-    "arccos": np.arccos,
-    "arctan": np.arctan,
-    "cot": lambda x: 1 / np.tan(x),
-    "sec": lambda x: 1 / np.cos(x),
-    "csc": lambda x: 1 / np.sin(x),
-    "coth": lambda x: 1 / np.tanh(x),
-    "atan2": np.arctan2,
-    "mod": np.mod,
-    "gamma": _gamma,
-    "factorial": lambda x: _gamma(x + 1),
-    "binom": lambda n, k: _gamma(n + 1) / (_gamma(k + 1) * _gamma(n - k + 1)),
-    "erfc": lambda x: 1 - _erf(x),
-    "Phi": lambda x: (1 + _erf(x / math.sqrt(2))) / 2,
-    "sqrt": np.sqrt,
-    "abs": np.abs,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.round,
-    "sign": np.sign,
-    "relu": lambda x: np.maximum(x, 0),
-    "softplus": lambda x: np.logaddexp(x, 0),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "erf": _erf,
-    "sg": lambda x: x,
-    "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    "max": np.maximum,
-    "min": np.minimum,
-}
-
-COMPARE: dict[str, Callable[..., Array]] = {"<": np.less, ">": np.greater, "\\leq": np.less_equal}
-COMPARE |= {"\\geq": np.greater_equal, "=": np.equal, "\\neq": np.not_equal}
-OF_MATRIX = {"norm", "norm1", "norminf", "tr", "det", "softmax", "diag"}
-
-REDUCE: dict[str, Callable[..., Array]] = {
-    "sum": np.sum,
-    "prod": np.prod,
-    "max": np.max,
-    "min": np.min,
-    "mean": np.mean,
-    "var": np.var,
-    "std": np.std,
-    "median": np.median,
-    "argmax": np.argmax,
-    "argmin": np.argmin,
-}
-
-NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf, "mean": 0.0, "argmax": -np.inf}
-NEUTRAL["argmin"] = np.inf
+"""What each symbol stands for; behind that of a function stands the function."""
 
 
 @dataclass
@@ -108,6 +53,8 @@ class Evaluation:
     """
 
     values: Values
+    given: Mapping[str, int] = field(default_factory=dict)
+    """How many values the indices take that no symbol has."""
     sizes: dict[str, int] = field(default_factory=dict)
     branches: dict[Node, set[str]] | None = None
     stopped: dict[Node, Named] | None = None
@@ -116,6 +63,8 @@ class Evaluation:
     bases: dict[str, int] = field(default_factory=dict)
     """The number of the first entry, for an index that does not count from 0."""
     record_stops: dict[Node, Named] | None = None
+    dummies: dict[str, Named] = field(default_factory=dict)
+    """The points at which the integrals around are evaluated."""
 
     def run(self, tree: Node) -> Named:
         """The tree's value."""
@@ -135,11 +84,13 @@ class Evaluation:
                     if name in (ROW, COLUMN):
                         continue
                     index = _index(node, name)
+                    if index.chosen is not None:
+                        continue
                     if index.other:
                         loose.setdefault(index.letter, size)
                         loose.setdefault(index.other, size)
                     else:
-                        lengths.setdefault(index.letter, []).append((size, index.shift))
+                        lengths.setdefault(index.letter, []).append((size, 0 if index.round else index.shift))
         sizes: dict[str, int] = {}
         for letter, found in lengths.items():
             shifted = any(shift for _, shift in found)
@@ -151,7 +102,12 @@ class Evaluation:
         for node in walk(tree):
             if isinstance(node, Reduce) and node.letter in sizes:
                 loose |= dict.fromkeys(node.beside, sizes[node.letter])
-        return {**loose, **sizes}
+        self.sizes = {**self.given, **loose, **sizes}
+        for node in (node for node in walk(tree) if isinstance(node, Reduce)):
+            counting = node.letter not in self.sizes  # an index that no symbol has counts from limit to limit
+            if counting and node.upper is not None and not free_axes(node.upper):
+                self.sizes[node.letter] = self._whole(node.upper, node) - node.base + 1
+        return self.sizes
 
     def _array(self, use: Use) -> Named:
         binding = use.binding
@@ -161,7 +117,7 @@ class Evaluation:
         if array is None:
             declared, shape = " ".join(binding.axes) or "none", self.values[binding].shape
             message = f"`{binding.tex}` is `{binding.var}` of shape {shape}, but its axes are: {declared}"
-            raise FormulaError(message, *use.span, f'name {len(shape)} axes, left to right: axes = "..."')
+            raise FormulaError(message, *use.span, how_to_declare(binding, len(shape)))
         return array
 
     # --- values ---------------------------------------------------------------------------------------------
@@ -188,12 +144,20 @@ class Evaluation:
             return transposed(self.value(node.body))
         if isinstance(node, Inverse):
             return inverted(self.value(node.body), node.span)
+        if isinstance(node, Apply):
+            return self._apply(node)
+        if isinstance(node, Matrix):
+            return by_entries([self.value(entry) for entry in node.entries], node.columns, node.span)
         if isinstance(node, Identity):
             return Named(np.ones(()), ())
         if isinstance(node, Cases):
             return self._cases(node)
         if isinstance(node, Call):
             return self._call(node)
+        return self._special(node)
+
+    def _special(self, node: Node) -> Named:
+        """The value of a condition, of the imaginary unit, or of what runs over an index or a variable."""
         if isinstance(node, Indicator):
             held = combined(COMPARE[node.relation], self.value(node.left), self.value(node.right))
             self._note(node, {"true": held.values > 0, "false": held.values == 0})
@@ -204,6 +168,14 @@ class Evaluation:
             return held
         if isinstance(node, Integral):
             return self._integral(node)
+        if isinstance(node, Imaginary):
+            return Named(np.asarray(1j), ())
+        if isinstance(node, Dummy):
+            return self.dummies[node.name]
+        if isinstance(node, Continuous):
+            points, weights = nodes(self.value(node.lower), self.value(node.upper), f"\\int {node.name}")
+            self.dummies[node.name] = points
+            return summed(self.value(node.body), weights)
         assert isinstance(node, Reduce)
         self.bases[node.letter] = node.base
         return self._beside(node) if node.beside or node.apart else self._reduce(node)
@@ -243,6 +215,7 @@ class Evaluation:
     def _use(self, use: Use) -> Named:
         array = self._array(use)
         values, letters = array.values, []
+        places: list[tuple[str, Named]] = []
         for name in array.axes:
             if name in (ROW, COLUMN):
                 letters.append(name)
@@ -252,12 +225,30 @@ class Evaluation:
                 values = self._between(values, len(letters), index)
                 letters += [index.letter, index.other]
                 continue
+            if index.chosen is not None:
+                places.append((f"({name})", self.value(index.chosen)))
+                letters.append(f"({name})")
+                continue
+            if index.round is not None:
+                values = self._gone_round(values, len(letters), index, use)
+                index = Index(name, index.letter)
             start = index.shift + self.firsts.get(index.letter, 0)
             values = values[(slice(None),) * len(letters) + (slice(start, start + self.sizes[index.letter]),)]
             letters.append(index.letter)
         if len(set(letters)) < len(letters):
             raise FormulaError(f"`{use.binding.tex}` has the same index on two of its axes", *use.span)
-        return Named(values, tuple(letters))
+        found = Named(values, tuple(letters))
+        for letter, place in places:
+            found = _chosen(found, letter, place, use)
+        return found
+
+    def _gone_round(self, values: Array, dimension: int, index: Index, use: Use) -> Array:
+        """The entries shifted by some places, those at one end coming from the other."""
+        assert index.round is not None
+        size, said = values.shape[dimension], self.value(index.round).values
+        if said.size != 1 or said.item() != size:
+            raise FormulaError(f"this goes round after {said.ravel()[0]:g} entries, and there are {size}", *use.span)
+        return np.roll(values, -index.shift, axis=dimension)
 
     def _between(self, values: Array, dimension: int, index: Index) -> Array:
         """The entries n - k of a dimension, for each n and k; outside the array they are zero."""
@@ -269,7 +260,9 @@ class Evaluation:
 
     def _position(self, node: Position) -> Named:
         if node.letter not in self.sizes:
-            raise FormulaError(f"{node.letter} is used as a number, but nothing here has the index {node.letter}")
+            hint = f'if the left-hand side has it, name its axes in the table: axes = "... {node.letter}", and no var'
+            message = f"{node.letter} is used as a number, but nothing here has the index {node.letter}"
+            raise FormulaError(message, *node.span, hint)
         first = self.bases.get(node.letter, 0) + self.firsts.get(node.letter, 0)
         return Named(np.arange(self.sizes[node.letter], dtype=np.float64) + first, (node.letter,))
 
@@ -277,6 +270,8 @@ class Evaluation:
         if node.function == "sg" and self.stopped is not None:
             return self.stopped[node]
         parts = [self.value(argument) for argument in node.arguments]
+        if node.function == "cross":
+            return crossed(parts[0], parts[1], node.span)
         if node.function in OF_MATRIX:
             return of_matrix(node.function, parts[0], node.span)
         result = combined(FUNCTIONS[node.function], *parts)
@@ -288,6 +283,21 @@ class Evaluation:
             same = {name: result.values == part.over(result.axes) for name, part in zip(names, wide, strict=True)}
             self._note(node, same)
         return result
+
+    def _apply(self, node: Apply) -> Named:
+        """A function of the code, called anew: its value has the declared axes, or those of its arguments."""
+        parts = [self.value(argument) for argument in node.arguments]
+        try:
+            found = self.values[node.binding](*(part.values for part in parts))  # type: ignore[operator]
+        except Exception as error:  # whatever the code raises
+            raise FormulaError(f"`{node.binding.tex}` cannot be computed here: {error}", *node.span) from error
+        likely = [part.axes for part in reversed(parts) if part.values.shape == found.shape]
+        axes = node.binding.axes if node.binding.axes is not None else (likely or [()])[0]
+        named = arranged(axes, found)
+        if named is None:
+            said = 'say in the table what its dimensions are: axes = "..."'
+            raise FormulaError(f"`{node.binding.tex}` gives an array of shape {found.shape}", *node.span, said)
+        return named
 
     def _note(self, node: Node, taken: dict[str, Array]) -> None:
         if self.branches is not None:
@@ -365,12 +375,19 @@ class Evaluation:
         for end, place in ((node.lower, 0), (node.upper, -1)):
             if end is not None and not np.allclose(self.value(end).values, points.values[place], rtol=1e-6, atol=0):
                 raise FormulaError(f"the points of this integral end at {points.values[place]:g}", *end.span)
-        body = combined(_repeated, self.value(node.body), points)
-        at = body.axes.index(points.axes[0])
-        values = np.moveaxis(body.values, at, -1)
-        steps = np.diff(points.values)
-        total = ((values[..., 1:] + values[..., :-1]) / 2 * steps).sum(-1)
-        return Named(total, tuple(axis for axis in body.axes if axis != points.axes[0]))
+        return trapezoid(combined(_repeated, self.value(node.body), points), points)
+
+
+def _chosen(array: Named, letter: str, place: Named, use: Use) -> Named:
+    """The entries of an axis at the places that another symbol says."""
+    size = array.sizes()[letter]
+    if not np.all((place.values == np.round(place.values)) & (place.values >= 0) & (place.values < size)):
+        raise FormulaError(
+            f"`{use.binding.tex}` has {size} entries there, and an index that is none of them", *use.span
+        )
+    here = combined(np.equal, Named(np.arange(size), (letter,)), place)
+    kept = combined(lambda values, chosen: np.where(chosen > 0, values, 0.0), array, here)
+    return reduced(np.sum, kept, letter, "an index")
 
 
 def _repeated(values: Array, like: Array) -> Array:

@@ -11,7 +11,7 @@ from mathdoc.check import PRECISIONS, run
 from mathdoc.evaluate import Evaluation
 from mathdoc.extract import Marker, Source, package_sources
 from mathdoc.formula import Formula, understand
-from mathdoc.named import Array, Named, arranged
+from mathdoc.named import COLUMN, ROW, Array, Named, arranged
 from mathdoc.notation import Binding, read_notation
 from mathdoc.problem import FormulaError, MathdocError, Problem
 from mathdoc.settings import Settings
@@ -83,7 +83,8 @@ def _row(binding: Binding, values: Array | None) -> tuple[str, str, str, str, st
     if values is None:
         return binding.tex, binding.var, " ".join(binding.axes or ()), "no value", binding.text
     named = arranged(binding.axes or (), values)
-    shape = _shape(named) if named is not None else f"shape {values.shape}, but axes {' '.join(binding.axes or ())}"
+    but = f", but axes {' '.join(binding.axes)}" if binding.axes else ""
+    shape = _shape(named) if named is not None else f"shape {values.shape}{but}"
     return binding.tex, binding.var, shape, _range(values), binding.text
 
 
@@ -114,7 +115,7 @@ def _gap(formula: Formula, sample: Sample) -> tuple[Array, Named | None]:
     assert formula.tree is not None
     found = arranged(formula.left.axes or (), sample.result)
     try:
-        value = Evaluation(sample.values).run(formula.tree)
+        value = Evaluation(sample.values, sample.sizes).run(formula.tree)
     except FormulaError:
         return np.zeros(0), None
     if found is None or set(found.axes) != set(value.axes) or value.over(found.axes).shape != found.values.shape:
@@ -143,8 +144,9 @@ def _values(formula: Formula, sample: Sample) -> Iterator[str]:
 def _parts(formula: Formula, sample: Sample, at: dict[str, int]) -> Iterator[str]:
     """The value of each part of the right-hand side, the outer ones first."""
     assert formula.tree is not None
-    evaluation = Evaluation(sample.values)
+    evaluation = Evaluation(sample.values, sample.sizes)
     evaluation.run(formula.tree)
+    outside = {axis: place for axis, place in at.items() if axis not in (ROW, COLUMN)}  # a product has other rows
     seen: dict[str, str] = {}
     for node in walk(formula.tree):
         text = formula.marker.tex[slice(*node.span)]
@@ -152,7 +154,7 @@ def _parts(formula: Formula, sample: Sample, at: dict[str, int]) -> Iterator[str
             continue
         if isinstance(node, Use) and any(index.shift for index in node.indices):
             continue
-        seen[text] = _at(evaluation.value(node), at)
+        seen[text] = _at(evaluation.value(node), at if node is formula.tree else outside)
     width = max((len(text) for text in seen), default=0)
     for text, said in seen.items():
         yield f"    {text.ljust(width)}  {said}"
@@ -163,7 +165,7 @@ def _at(value: Named, at: dict[str, int]) -> str:
     places = tuple(at.get(axis, slice(None)) for axis in value.axes)
     values = np.asarray(value.values[places])
     free = [axis for axis in value.axes if axis not in at]
-    return f"{float(values):.12g}" if not free else f"{_range(values)} over {', '.join(free)}"
+    return f"{values.item():.12g}" if not free else f"{_range(values)} over {', '.join(free)}"
 
 
 def _evidence(verdict: Verdict) -> str:

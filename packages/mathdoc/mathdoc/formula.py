@@ -2,11 +2,11 @@
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mathdoc.extract import Marker, Source
-from mathdoc.guess import nearest
+from mathdoc.guess import called_name, nearest
 from mathdoc.katex import check_syntax
 from mathdoc.lexer import separated, tokens
 from mathdoc.matching import longest
@@ -14,7 +14,7 @@ from mathdoc.notation import Binding, Notation, normal
 from mathdoc.parser import parse, split_equation
 from mathdoc.problem import FormulaError, Problem
 from mathdoc.shapes import TAIL, shape_of
-from mathdoc.tree import Member, Node, Reduce, Use, free_axes, walk
+from mathdoc.tree import Apply, Member, Node, Reduce, Use, free_axes, paired, walk
 
 MOST_SLACK = 1e-2
 """What differs by more is another formula."""
@@ -51,6 +51,12 @@ class Formula:
         return list(dict.fromkeys(use.binding for use in self.uses if id(use) not in masks))
 
     @property
+    def functions(self) -> list[Binding]:
+        """The functions of the code that the right-hand side calls."""
+        nodes = walk(self.tree) if self.tree is not None else ()
+        return list(dict.fromkeys(node.binding for node in nodes if isinstance(node, Apply)))
+
+    @property
     def uses(self) -> list[Use]:
         """The places where the right-hand side has a symbol."""
         return [node for node in walk(self.tree) if isinstance(node, Use)] if self.tree is not None else []
@@ -61,6 +67,8 @@ def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[
     formulas: list[Formula] = []
     problems = [*source.problems, *notation.problems]
     bound: dict[str, dict[str, Binding]] = {}
+    unread: dict[tuple[str, str], int] = {}
+    """The left-hand sides of formulas that could not be read, with their lines."""
     for marker in source.markers:
         try:
             check_syntax(marker.tex)
@@ -74,7 +82,8 @@ def understand(source: Source, notation: Notation) -> tuple[list[Formula], list[
             if not marker.whole:
                 earlier[normal(formula.left.tex)] = formula.left
         except FormulaError as error:
-            problems.append(_located(marker, notation, error))
+            problems.append(_located(marker, notation, error, unread))
+            unread[marker.scope, normal(marker.tex.partition("=")[0])] = marker.line
         except Exception as error:  # a fault of the check itself concerns this formula, not the others
             problems.append(marker.problem(f"this formula could not be read: {error!r}", level=2))
     return formulas, problems + _unused(notation, formulas, problems)
@@ -99,11 +108,13 @@ def _understood(marker: Marker, notation: Notation, earlier: dict[str, Binding],
         assigned = ast.unparse(marker.value)
         raise FormulaError(f"this line computes nothing: move the marker to where `{assigned}` is assigned", *span)
     table = [binding for binding in visible.values() if binding.var]
-    tree = parse(right, [*earlier.values(), *table], notation.axes)
+    outside = frozenset(token.text for token in separated(left, set(notation.axes), set()) if token.scripted)
+    tree = paired(parse(right, [*earlier.values(), *table], notation.axes), outside)
     binding = _left(marker, tex, tree, declared, notation)
     formula = Formula(marker, anchor, binding, span, tree)
     used = {id(known) for known in formula.bindings}
-    formula.others = tuple(b for b in [*earlier.values(), *table] if id(b) not in used and b.var != "return")
+    known = [b for b in [*earlier.values(), *table] if b.var != "return" and b.shape != "function"]
+    formula.others = tuple(b for b in known if id(b) not in used)
     _refuse_circular(formula)
     return formula
 
@@ -171,8 +182,8 @@ def _refuse_circular(formula: Formula) -> None:
             raise FormulaError(f"`{binding.tex}` stands for what this line assigns", *use.span, hint)
 
 
-def _located(marker: Marker, notation: Notation, error: FormulaError) -> Problem:
-    """The fault as a problem; an unknown symbol comes with the entry to paste."""
+def _located(marker: Marker, notation: Notation, error: FormulaError, unread: Mapping[tuple[str, str], int]) -> Problem:
+    """The fault as a problem; an unknown symbol comes with the entry to paste, or with what keeps it unknown."""
     if error.message != "UNKNOWN":
         return marker.problem(error.message, error.start, error.end, hint=error.hint, level=2)
     tex = marker.tex[error.start : error.end]
@@ -180,13 +191,47 @@ def _located(marker: Marker, notation: Notation, error: FormulaError) -> Problem
     if normal(tex) == " ".join(token.text for token in left):
         message = f"`{tex}` is on both sides: an earlier value needs a symbol of its own"
         return marker.problem(message, error.start, error.end, level=2)
+    why = _kept_unknown(tex, marker, notation, unread)
+    if why:
+        return marker.problem(f"`{tex}` {why}", error.start, error.end, level=2)
     letters = [t.text for t in tokens(tex) if t.scripted and t.kind == "letter" and t.text in notation.axes]
     axes = f', axes = "{" ".join(dict.fromkeys(letters))}"' if letters else ""
     quoted = f"'{tex}'" if "'" not in tex else '"' + tex.replace("\\", "\\\\") + '"'
     table = f'[functions."{marker.scope}"]' if "." in marker.scope else f"[functions.{marker.scope}]"
     hint = f'if it stands for a variable, paste into {notation.path.name}:\n  {table}\n  {quoted} = {{ var = "'
-    hint += f'{nearest(tex, marker) or "..."}"{axes}, text = "..." }}'
+    called = "(" in marker.tex[error.end : error.end + 1] and called_name(marker)
+    axes = ', shape = "function"' if called else axes
+    hint += f'{called or nearest(tex, marker) or "..."}"{axes}, text = "..." }}'
+    hint = _other_way(tex, notation.visible(marker.scope, whole=marker.whole).values()) or hint
     return marker.problem(f"`{tex}` is not defined", error.start, error.end, hint=hint, level=2)
+
+
+def _kept_unknown(tex: str, marker: Marker, notation: Notation, unread: Mapping[tuple[str, str], int]) -> str:
+    """Why a symbol is unknown although somebody defined it."""
+    line = unread.get((marker.scope, normal(tex)))
+    if line is not None:
+        return f"is what line {line} computes, whose formula could not be read"
+    for (scope, refused), place in notation.refused.items():
+        if scope in ("", marker.scope, f"{marker.scope}()") and f"{normal(refused)} ".startswith(f"{normal(tex)} "):
+            return f"is refused in {notation.path.name}, line {place}"
+    return ""
+
+
+def _other_way(tex: str, known: Iterable[Binding]) -> str:
+    """How to write what looks like a symbol and is not one."""
+    found = tokens(tex)
+    if found[0].text in ("\\partial", "\\nabla"):
+        return "a derivative is written out: what it is, not what it is of"
+    if tex in ("i", "j"):
+        return "the imaginary unit is \\mathrm{i}; an index is explained under [axes]"
+    entry = re.fullmatch(r"(.+?)_\{?(\d)\}?", tex)
+    arrays = [binding for binding in known if len(binding.axes or ()) == 1 and binding.slots]
+    array = next((b for b in arrays if entry and normal(b.tex.partition("_")[0]) == normal(entry[1])), None)
+    if entry and array:
+        places = sorted({int(entry[2]), max(int(entry[2]) - 1, 0)})
+        said = " or ".join(f'var = "{array.var}[{place}]"' for place in places)
+        return f"an entry of `{array.tex}` is a symbol of its own: '{tex}' = {{ {said}, text = \"...\" }}"
+    return ""
 
 
 def _unused(notation: Notation, formulas: Sequence[Formula], problems: Sequence[Problem]) -> list[Problem]:

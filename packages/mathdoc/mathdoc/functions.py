@@ -4,9 +4,25 @@ from abc import abstractmethod
 
 from mathdoc.lexer import Token, closing
 from mathdoc.matching import longest
+from mathdoc.notation import Binding
 from mathdoc.ranges import RangeParser
-from mathdoc.tree import Call, Cases, Integral, Node, Number, Power, Product, Quotient, Transposed
+from mathdoc.tree import (
+    Apply,
+    Call,
+    Cases,
+    Continuous,
+    Integral,
+    Matrix,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Transposed,
+)
 from mathdoc.words import ALIASES, ARGUMENTS, BARE, BRACKETED, BRACKETS, ELEMENTWISE, NAMED, REDUCTIONS, TIMES
+
+MATRICES = {"pmatrix", "bmatrix", "matrix"}
 
 
 class FunctionParser(RangeParser):
@@ -23,6 +39,13 @@ class FunctionParser(RangeParser):
     @abstractmethod
     def ended(self) -> bool:
         """Whether a term ends here."""
+
+    def applied(self, binding: Binding, first: int) -> Node:
+        """A function of the code with its arguments."""
+        binding.used = True
+        if self.peek() != "(":
+            self.fail(f"`{binding.tex}` is a function: its arguments follow in brackets")
+        return Apply(binding, self.arguments(None), span=self.span(first))
 
     def function(self, token: Token) -> Node:
         """`\\sin x`, `\\sin^2 x`, `\\log_2 x`."""
@@ -128,12 +151,33 @@ class FunctionParser(RangeParser):
         self.at = end + 1
         return Call(name, self.arguments(NAMED[name]), span=self.span(first))
 
-    def cases(self) -> Node:
-        r"""`\begin{cases} a & a > b \\ b & \text{otherwise} \end{cases}`."""
+    def environment(self) -> Node:
+        r"""`\begin{cases}`, or a matrix by its entries."""
         first = self.at
-        if "".join(self.peek(k) for k in range(1, 8)) != "{cases}":
-            self.fail("of the environments only cases is known; a matrix is a symbol of the notation")
+        end = closing(self.found, self.at + 1)
+        name = "".join(token.text for token in self.found[self.at + 2 : end])
+        if name not in MATRICES | {"cases"}:
+            self.fail(f"of the environments cases and the matrices are known: {', '.join(sorted(MATRICES))}")
+        self.at = end + 1
+        return self.cases(first) if name == "cases" else self.matrix(first)
+
+    def matrix(self, first: int) -> Node:
+        r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`, its rows of equal length."""
+        rows: list[list[Node]] = [[]]
+        while self.peek() != "\\end":
+            rows[-1].append(self.sum())
+            if self.peek() == "\\\\" and self.peek(1) != "\\end":
+                rows.append([])
+            elif self.peek() not in ("&", "\\\\", "\\end"):
+                self.fail("`&` was expected here")
+            self.at += self.peek() != "\\end"
         self.at = closing(self.found, self.at + 1) + 1
+        if len({len(row) for row in rows}) > 1:
+            self.fail("the rows of this matrix differ in length")
+        return Matrix(tuple(entry for row in rows for entry in row), len(rows[0]), span=self.span(first))
+
+    def cases(self, first: int) -> Node:
+        r"""`\begin{cases} a & a > b \\ b & \text{otherwise} \end{cases}`."""
         values: list[Node] = []
         conditions: list[Node] = []
         while self.peek() != "\\end":
@@ -163,7 +207,7 @@ class FunctionParser(RangeParser):
         return self.bracketed("mean", first)
 
     def integral(self) -> Node:
-        r"""`\int_a^b y_i \, dx_i`: what is behind the `d` is a symbol with one index."""
+        r"""`\int_a^b y_i \, dx_i`: behind the `d` is a symbol with one index, or a variable of its own."""
         first = self.at
         self.at += 1
         ends: dict[str, Node | None] = {"_": None, "^": None}
@@ -176,13 +220,28 @@ class FunctionParser(RangeParser):
             start = at + 4 if upright else at + 1
             over = longest(self.found, start, self.bindings, self.letters) if start < len(self.found) else None
             if (upright or self.found[at].text == "d") and over is not None and len(over[0].indices) == 1:
-                inner = type(self)(self.found[self.at : at], self.bindings, self.letters)
-                body = inner.sum() if at > self.at else Number(1.0)
+                body = self.integrand(at, frozenset()) if at > self.at else Number(1.0)
                 self.at = over[1]
                 over[0].binding.used = True
                 return Integral(body, over[0], ends["_"], ends["^"], span=self.span(first))
-        self.fail("over what? An integral ends with d and a symbol that has one index: \\int y_i \\, dx_i")
+            name = self.found[start].text if start < len(self.found) else ""
+            free = name in {token.text for token in self.found[self.at : at]}
+            if (upright or self.found[at].text == "d") and free and ends["_"] and ends["^"]:
+                body = self.integrand(at, frozenset((name,)))
+                self.at = start + 1
+                return Continuous(body, name, ends["_"], ends["^"], span=self.span(first))
+        self.fail("over what? An integral has limits and ends with d and its variable, \\int_0^1 e^{-x} \\, dx, "
+                  "or with d and a symbol that has one index, \\int y_i \\, dx_i")  # fmt: skip
         raise AssertionError
+
+    def integrand(self, end: int, dummies: frozenset[str]) -> Node:
+        """What stands between an integral's limits and its `d`."""
+        inner = type(self)(self.found[self.at : end], self.bindings, self.letters)
+        inner.dummies = self.dummies | dummies
+        body = inner.sum()
+        if inner.at < len(inner.found):
+            inner.fail(f"`{inner.peek()}` was not expected here")
+        return body
 
     def argument_of(self) -> Node:
         """`\\arg\\max_k`."""

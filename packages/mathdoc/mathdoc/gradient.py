@@ -44,12 +44,12 @@ class Slopes:
 def slopes(tree: Node, left: Binding, sample: Sample) -> list[Slopes]:
     """For each symbol with a gradient, both derivatives along a random direction."""
     stops: dict[Node, Named] = {}
-    Evaluation(sample.values, record_stops=stops).run(tree)
+    Evaluation(sample.values, sample.sizes, record_stops=stops).run(tree)
     layout = arranged(left.axes or (), sample.result)
     assert layout is not None
 
     def objective(values: dict[Binding, Array]) -> float:
-        value = Evaluation(values, stopped=stops).run(tree)
+        value = Evaluation(values, sample.sizes, stopped=stops).run(tree)
         return float(np.sum(value.over(layout.axes).reshape(sample.result.shape) * sample.weights))
 
     largest = max((float(np.max(np.abs(slope), initial=0.0)) for slope in sample.gradients.values()), default=0.0)

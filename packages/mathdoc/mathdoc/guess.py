@@ -1,12 +1,13 @@
 """Which variable a symbol may stand for, judged by names alone. A guess saves typing; the check decides."""
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mathdoc.extract import Marker, Source
-from mathdoc.lexer import Token, closing, tokens
+from mathdoc.lexer import Token, closing, separated, tokens
 from mathdoc.notation import Binding, arithmetic, normal
 from mathdoc.parser import parse, split_equation
 from mathdoc.problem import FormulaError
@@ -20,13 +21,14 @@ WORDS = {
     "gamma": ("discount", "decay"),
     "alpha": ("rate", "lr", "step"),
     "eta": ("rate", "lr", "temperature"),
-    "epsilon": ("eps", "tolerance", "clip"),
+    "epsilon": ("eps", "tolerance", "clip", "step"),
     "varepsilon": ("eps", "tolerance"),
     "lambda": ("penalty", "weight", "lam"),
     "kappa": ("stiffness",),
     "rho": ("density", "ratio"),
     "omega": ("frequency",),
     "pi": ("policy",),
+    "J": ("coupling",),
     "n": ("count", "len", "shape"),
     "N": ("count", "len", "shape"),
     "D": ("shape",),
@@ -43,7 +45,9 @@ ACCENTS = {
     "\\mathbf",
     "\\mathrm",
 }
-CONSTANTS = {"torch", "np", "numpy", "math", "jnp", "jax"}
+CONSTANTS = {"torch", "np", "numpy", "math", "jnp", "jax", "scipy"}
+"""Modules: what is in them is no variable."""
+MEASURED = re.compile(r"(.*)\.shape\[-?\d+\]|len\((.*)\)")
 
 
 @dataclass
@@ -92,10 +96,17 @@ def _read(marker: Marker, entries: list[Binding], lefts: list[Binding], found: G
         except FormulaError as error:
             if error.message != "UNKNOWN":
                 raise
-            tex = _unshifted(marker.tex[error.start : error.end], found.axes)
+            written = _whole(marker, error.start, error.end)
+            tex = _unshifted(written, found.axes)
+            if normal(tex) == " ".join(token.text for token in left):
+                tex = written  # an earlier value, as in a loop, is a symbol of its own
+            if "\\bmod" in written and any(normal(tex) == normal(binding.tex) for binding in [*entries, *new]):
+                tex = written.partition("\\bmod")[2].strip("} ").partition(",")[0]
             if any(normal(tex) == normal(binding.tex) for binding in new):
-                raise
-            new.append(_symbol(tex, marker, found.axes))
+                raise FormulaError(f"`{tex}` is not understood", error.start, error.end) from error
+            applied = marker.tex[error.end : error.end + 1] == "(" and _score(tex, called_name(marker))
+            matrices = any(binding.shape in ("matrix", "vector") for binding in [*lefts, *entries])
+            new.append(_function(tex, marker) if applied else _symbol(tex, marker, found.axes, matrices))
     _assign(new, marker, taken={binding.var for binding in [*lefts, *entries]} - {marker.target})
     entries += new
     tex = marker.tex[left[0].start : left[-1].end]
@@ -106,26 +117,51 @@ def _read(marker: Marker, entries: list[Binding], lefts: list[Binding], found: G
         found.meanings.setdefault(tex, words(marker.target))
 
 
-def _symbol(tex: str, marker: Marker, axes: Iterable[str]) -> Binding:
-    """A symbol with its indices; without any, beside a transpose or an inverse it is a matrix or a vector."""
+def _symbol(tex: str, marker: Marker, axes: Iterable[str], matrices: bool) -> Binding:
+    """A symbol with its indices; without any, beside a transpose, an inverse or `matrices`, it is one or a vector."""
     made = Binding(tex, "", _axes(tex, axes), scope=marker.scope)
     base, _ = _base(tex)
-    if not made.axes and re.search(r"\^\{?(-1|\\top|T\b|\\mathsf|-\\top)", marker.tex):
+    beside = re.search(r"\^\{?(-1|\\top|T\b|\\mathsf|-\\top)", marker.tex) or (matrices and len(base) == 1)
+    if not made.axes and beside:
         made.shape = "matrix" if base[:1].isupper() else "vector"
     return made
 
 
+def _function(tex: str, marker: Marker) -> Binding:
+    """A symbol for what the line calls."""
+    made = Binding(tex, called_name(marker), None, scope=marker.scope)
+    made.shape, made.text = "function", words(made.var)
+    return made
+
+
+def _whole(marker: Marker, start: int, end: int) -> str:
+    r"""An unknown symbol; the `\Delta` of `\Delta t` belongs to what follows if the line reads a `dt`."""
+    behind = re.match(r"\s*([A-Za-z])\b", marker.tex[end:])
+    joined = marker.tex[start:end] in ("\\Delta", "\\delta") and behind and f"d{behind[1]}" in expressions(marker)
+    return marker.tex[start : end + behind.end()] if joined and behind else marker.tex[start:end]
+
+
 def _unshifted(tex: str, axes: Iterable[str]) -> str:
-    """`x_{n-k}` is `x_n` at another place."""
+    r"""`x_{n-k}`, `x_{n+1}` and `x_{(n+1) \bmod N}` are `x_n` at another place."""
     letters = "|".join(map(re.escape, axes))
-    return re.sub(rf"_\{{({letters})[+-]({letters})\}}", r"_\1", tex) if letters else tex
+    if not letters:
+        return tex
+    shifted = rf"(?<=[_{{,\s(])\(?({letters})\s*[+-]\s*(?:{letters}|\d+)\)?(?:\s*\\bmod\s*\w+)?(?=\s*[,}}])"
+    return re.sub(rf"_\{{({letters})\}}$", r"_\1", re.sub(shifted, r"\1", tex))
 
 
 def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
     """Expressions for symbols: those whose names fit best first; as many as are then left, in their order."""
-    places = [place for place in expressions(marker) if place not in taken]
+    symbols = [symbol for symbol in symbols if symbol.shape != "function"]
+    called = {called_name(marker)} & {symbol.var for symbol in symbols}
+    places = [place for place in expressions(marker) if place not in taken | called]
     open_ = list(symbols)
-    pairs = [(_score(symbol.tex, place), symbol, place) for symbol in symbols for place in places]
+    pairs = [
+        (min(_score(symbol.tex, place), 1 if symbol.shape and MEASURED.fullmatch(place) else 99), symbol, place)
+        for symbol in symbols
+        for place in places
+        if not (symbol.axes and MEASURED.fullmatch(place))
+    ]
     for score, symbol, place in sorted(pairs, key=lambda pair: -pair[0]):
         if score and symbol in open_ and place in places:
             symbol.var = place
@@ -134,20 +170,46 @@ def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
     arrays = [place for place in places if place in _array_arguments(marker)]
     indexed = [symbol for symbol in open_ if symbol.axes or symbol.shape]
     for some, left in ((indexed, arrays), (open_, places)):
-        if len(some) == len(left):
+        counted = any(symbol.axes and MEASURED.fullmatch(place) for symbol, place in zip(some, left, strict=False))
+        if len(some) == len(left) and not counted:
             for symbol, place in list(zip(some, left, strict=True)):
                 symbol.var = place
                 open_.remove(symbol)
                 places.remove(place)
+    _count(open_, [symbol for symbol in symbols if symbol.axes and symbol.var])
+    numbers = _numbers(marker)
     for symbol in symbols:
+        symbol.shape = "" if symbol.var in numbers else symbol.shape
         symbol.text = words(symbol.var)
+
+
+def _count(open_: list[Binding], arrays: list[Binding]) -> None:
+    """A capital letter that nothing fits, beside arrays with the small one for an index, is their number of entries."""
+    for symbol in open_:
+        for array in arrays:
+            if symbol.tex.lower() in (array.axes or ()) and symbol.tex.isupper():
+                place = (array.axes or ()).index(symbol.tex.lower())
+                symbol.var = symbol.var or (f"{array.var}.shape[{place}]" if place else f"len({array.var})")
+
+
+def _numbers(marker: Marker) -> set[str]:
+    """The variables that are numbers: by their annotation, or because they count entries."""
+    around = _around(marker)
+    given = [argument for node in around for argument in (*node.args.args, *node.args.kwonlyargs)]
+    made = [node for function in around for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    counts = {ast.unparse(node.targets[0]) for node in made if MEASURED.fullmatch(ast.unparse(node.value))}
+    return counts | {a.arg for a in given if a.annotation and ast.unparse(a.annotation) in ("float", "int")}
+
+
+def _around(marker: Marker) -> list[ast.FunctionDef]:
+    """The function that a marker stands in."""
+    functions = [node for node in ast.walk(ast.parse(marker.path.read_text())) if isinstance(node, ast.FunctionDef)]
+    return [node for node in functions if node.lineno <= marker.statement.lineno <= (node.end_lineno or 0)][-1:]
 
 
 def _array_arguments(marker: Marker) -> set[str]:
     """The arguments that the function around a marker declares as arrays."""
-    functions = [node for node in ast.walk(ast.parse(marker.path.read_text())) if isinstance(node, ast.FunctionDef)]
-    around = [node for node in functions if node.lineno <= marker.statement.lineno <= (node.end_lineno or 0)]
-    given = [argument for node in around[-1:] for argument in (*node.args.args, *node.args.kwonlyargs)]
+    given = [argument for node in _around(marker) for argument in (*node.args.args, *node.args.kwonlyargs)]
     return {argument.arg for argument in given if argument.annotation and is_array(ast.unparse(argument.annotation))}
 
 
@@ -161,6 +223,12 @@ def nearest(tex: str, marker: Marker) -> str:
     scored = [(_score(tex, place), place) for place in expressions(marker)]
     score, place = max(scored, default=(0, ""))
     return place if score else ""
+
+
+def called_name(marker: Marker) -> str:
+    """The first function that a statement calls by a name which is an argument or a variable, or nothing."""
+    calls = [node.func for node in ast.walk(marker.value) if isinstance(node, ast.Call)] if marker.value else []
+    return next((node.id for node in calls if isinstance(node, ast.Name) and node.id not in dir(builtins)), "")
 
 
 def expressions(marker: Marker) -> list[str]:
@@ -183,7 +251,7 @@ def expressions(marker: Marker) -> list[str]:
             text = (
                 ast.unparse(node.value) if isinstance(node, ast.Attribute) and node.attr == "T" else ast.unparse(node)
             )
-            if text not in CONSTANTS:
+            if text.split(".")[0] not in CONSTANTS:
                 found.append(text)
         else:
             for child in ast.iter_child_nodes(node):
@@ -199,6 +267,9 @@ def _score(tex: str, place: str) -> int:
     """How well a symbol and an expression fit: 0 is not at all."""
     base, labels = _base(tex)
     parts = re.findall(r"[A-Za-z]+", re.sub(r"\bself\b", "", place))
+    difference = re.fullmatch(r"\\[Dd]elta\s*([A-Za-z])", tex)
+    if difference:
+        return 10 * (f"d{difference[1]}" in parts)
     name = [part.lower() for part in parts]
     if not name or not base:
         return 0
@@ -244,12 +315,13 @@ def _indices(found: list[Token]) -> Iterable[str]:
 
 def _axes(tex: str, axes: Iterable[str]) -> tuple[str, ...]:
     known = set(axes)
-    return tuple(dict.fromkeys(letter for letter in _letters(tokens(tex)) if letter in known))
+    found = separated(tokens(tex), known, set())
+    return tuple(dict.fromkeys(letter for letter in _letters(found) if letter in known))
 
 
 def words(expression: str) -> str:
     """A name as words: `self.noise_std` is "noise std"."""
-    shape = re.fullmatch(r"(.*)\.shape\[-?\d+\]|len\((.*)\)", expression)
+    shape = MEASURED.fullmatch(expression)
     if shape:
         return f"number of {words(shape[1] or shape[2])}"
     plain = re.sub(r"^(self|np|numpy|math|torch|jnp)\.", "", expression)

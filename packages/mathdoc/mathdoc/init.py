@@ -4,6 +4,7 @@ What is there already is left as it is.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -36,9 +37,21 @@ def begin(settings: Settings) -> Iterator[str]:
             open_ = [binding.tex for binding in symbols if not binding.var]
             left = f"; nothing fits {', '.join(open_)}: put its variable in place of ..." if open_ else ""
             yield f"{_short(path, settings)}: {len(symbols)} symbols guessed from their names{left}"
-    if sources and _written(settings.exercises, exercises_text(settings.package.name, sources, tables)):
-        yield f"{_short(settings.exercises, settings)}: a call of each function with formulas; see that it is sensible"
+    said = _short(settings.exercises, settings)
+    text = exercises_text(settings.package.name, sources, tables)
+    if sources and _written(settings.exercises, text):
+        yield f"{said}: a call of each function with formulas; see that it is sensible"
+    elif sources:
+        yield from _uncalled(text, settings.exercises.read_text(), said)
     yield f"Next: read the guesses, then `mathdoc check {_short(settings.package, settings)}`."
+
+
+def _uncalled(text: str, there: str, said: str) -> Iterator[str]:
+    """The calls that exercises which are there lack, to be added by hand."""
+    calls = re.findall(r"^    ((?:\w+ = )?(\w+)(?:\.\w+)?\(.*\))$", text, re.MULTILINE)
+    missing = [call for call, name in calls if name != "return" and not re.search(rf"\b{name}\(", there)]
+    if missing:
+        yield f"{said} is left as it is; these calls are not in it:\n" + "\n".join(f"    {call}" for call in missing)
 
 
 def _settings(settings: Settings) -> Iterator[str]:
@@ -103,14 +116,21 @@ def exercises_text(package: str, sources: list[Source], tables: dict[str, Guesse
     sizes = {axis: SIZES[number % len(SIZES)] for number, axis in enumerate(axes)}
     imports: list[str] = []
     calls: list[str] = []
+    names: set[str] = set()
     libraries = {"import numpy as np"}
     for source in sources:
         maker, line = _maker(source)
         libraries |= {line} - {""}
         module = package if source.module == package else f"{package}.{source.module}"
         made = _Calls(source, tables[source.module], sizes, maker)
-        calls += made.lines()
-        imports.append(f"from {module} import {', '.join(sorted(made.used))}")
+        lines = list(made.lines())
+        taken = {name: f"{source.module.replace('.', '_')}_{name}" for name in made.used if name in names}
+        for name, other in taken.items():
+            lines = [re.sub(rf"\b{name}\(", f"{other}(", line) for line in lines]
+        names |= made.used
+        calls += lines
+        said = (f"{name} as {taken[name]}" if name in taken else name for name in sorted(made.used))
+        imports.append(f"from {module} import {', '.join(said)}")
     body = "\n".join(f"    {line}" for line in calls)
     heading = '"""Run every line that carries a formula on small data whose sizes all differ, for `mathdoc check`."""'
     return (
@@ -172,16 +192,20 @@ class _Calls:
 
     def _value(self, name: str, annotation: ast.expr | None, scope: str, prefix: str) -> str:
         """An array with the axes of its symbol, a record of such, or a number that no other argument has."""
+        kind = ast.unparse(annotation) if annotation else ""
+        maker = "{}" if "ndarray" in kind else self.maker
         for where, entries in self.table.symbols.items():
             for binding in entries:
                 mine = where == scope or where.startswith(f"{scope}.")
-                if mine and binding.var in (name, prefix + name) and (binding.axes or binding.shape):
+                array = binding.axes or binding.shape in ("vector", "matrix")
+                if mine and binding.var in (name, prefix + name) and array:
                     sizes = [self.sizes[axis] for axis in binding.axes or ()] + MATRIX[binding.shape]
                     regular = " + 3 * np.eye(4, dtype=dtype)" if binding.shape == "matrix" else ""
-                    return self.maker.format(f"draw({', '.join(map(str, sizes))}){regular}")
-        kind = ast.unparse(annotation) if annotation else ""
+                    return maker.format(f"draw({', '.join(map(str, sizes))}){regular}")
+                if mine and binding.var == name and binding.shape == "function":
+                    return "lambda *x: sum(part * part for part in x)"
         if is_array(kind):
-            return self.maker.format(f"draw({next(iter(self.sizes.values()), SIZES[0])})")
+            return maker.format(f"draw({next(iter(self.sizes.values()), SIZES[0])})")
         record = _defined(self.source.tree, kind)
         if isinstance(record, ast.ClassDef):
             self.used.add(kind)

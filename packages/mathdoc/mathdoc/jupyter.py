@@ -61,6 +61,7 @@ def checked_cell(cell: str, names: dict[str, Any]) -> str:
             space = {name: _double(value) for name, value in names.items()} | {HOOK: recorder}
             recorder.recording = True
             exec(compile(rewritten(source.tree, recorder), "<cell>", "exec"), space)
+            recorder.recording = False
         lines = []
         for formula, probe in zip(formulas, recorder.probes, strict=True):
             verdict = verify(formula, {"float64": probe})

@@ -124,6 +124,18 @@ def separated(found: list[Token], letters: set[str] | frozenset[str], words: set
     return out
 
 
+def multiplied(found: list[Token], symbols: set[str], words: set[str]) -> list[Token]:
+    """Symbols that touch in an exponent, as `rT` in `e^{-rT}`, one by one; `words` are left as they are."""
+    out: list[Token] = []
+    for token in found:
+        if token.kind != "word" or token.text in words or not set(token.text) <= symbols:
+            out.append(token)
+            continue
+        places = enumerate(token.text, token.start)
+        out += [Token("letter", letter, place, place + 1, True) for place, letter in places]
+    return out
+
+
 def closing(found: list[Token], at: int) -> int:
     """The position of the brace that closes the one at `at`."""
     depth = 0

@@ -1,17 +1,19 @@
 """Symbols of the notation inside a formula: the longest match wins."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from mathdoc.lexer import Token, closing
 from mathdoc.notation import Binding, Slot
-from mathdoc.tree import Index, Use
+from mathdoc.tree import Index, Number, Use
 
 
 def longest(found: list[Token], at: int, bindings: Iterable[Binding], letters: set[str]) -> tuple[Use, int] | None:
     """The symbol that begins at a token, and where it ends."""
     best: tuple[tuple[int, int], Use, int] | None = None
-    for binding in bindings:
-        for end, indices in _matches(found, at, binding, letters):
+    known = list(bindings)
+    for binding in known:
+        for end, indices in _matches(found, at, binding, known, letters):
             literal = sum(not isinstance(item, Slot) for item in binding.pattern)
             rank = (end, literal - sum(index.shift != 0 or bool(index.other) for index in indices))
             if best is None or rank > best[0]:
@@ -27,7 +29,7 @@ def _all_axes(binding: Binding, written: tuple[Index, ...]) -> tuple[Index, ...]
 
 
 def _matches(
-    found: list[Token], at: int, binding: Binding, letters: set[str]
+    found: list[Token], at: int, binding: Binding, bindings: list[Binding], letters: set[str]
 ) -> Iterator[tuple[int, tuple[Index, ...]]]:
     """Every way in which a symbol's pattern fits, as its end and its indices."""
     pattern = binding.pattern
@@ -43,7 +45,7 @@ def _matches(
             if found[token].text == wanted.text:
                 yield from go(item + 1, token + 1, indices)
             return
-        for index, end in _indices(found, token, letters, wanted.axis):
+        for index, end in _indices(found, token, bindings, letters, wanted.axis):
             earlier = [known for known in indices if known.axis == wanted.axis]
             if not earlier or earlier[0] == index:
                 yield from go(item + 1, end, indices if earlier else (*indices, index))
@@ -52,18 +54,47 @@ def _matches(
         yield from go(0, at, ())
 
 
-def _indices(found: list[Token], token: int, letters: set[str], axis: str) -> Iterator[tuple[Index, int]]:
-    """An index as it may be written at a token (`t`, `t+1`, `n-k`), and its end."""
+def _indices(
+    found: list[Token], token: int, bindings: list[Binding], letters: set[str], axis: str
+) -> Iterator[tuple[Index, int]]:
+    """An index as it may be written at a token (`t`, `t+1`, `n-k`, `(t+1) \\bmod N`, another symbol), and its end."""
     letter = found[token].text
+    if letter == "(":
+        for index, end in _indices(found, token + 1, bindings, letters, axis):
+            if index.letter and index.shift and [t.text for t in found[end : end + 2]] == [")", "\\bmod"]:
+                yield from _round(found, end + 2, bindings, letters, index)
+        return
+    if found[token].scripted and letter not in letters:
+        inner = longest(found, token, bindings, letters)
+        if inner is not None and inner[0].indices and _ends_index(found, inner[1]):
+            yield Index(axis, "", chosen=inner[0]), inner[1]
     if not found[token].scripted or letter not in letters:
         return
     yield Index(axis, letter), token + 1
     if token + 2 < len(found) and found[token + 1].text in ("+", "-"):
         sign, behind = 1 if found[token + 1].text == "+" else -1, found[token + 2].text
         if behind.isdigit():
-            yield Index(axis, letter, sign * int(behind)), token + 3
+            index = Index(axis, letter, sign * int(behind))
+            yield index, token + 3
+            if token + 3 < len(found) and found[token + 3].text == "\\bmod":
+                yield from _round(found, token + 4, bindings, letters, index)
         elif behind in letters and behind != letter:
             yield Index(axis, letter, 0, behind, sign), token + 3
+
+
+def _round(
+    found: list[Token], at: int, bindings: list[Binding], letters: set[str], index: Index
+) -> Iterator[tuple[Index, int]]:
+    """An index that goes round after as many entries as stand at a token."""
+    size = longest(found, at, bindings, letters) if at < len(found) else None
+    if size is not None:
+        yield replace(index, round=size[0]), size[1]
+    elif at < len(found) and found[at].text.isdigit():
+        yield replace(index, round=Number(float(found[at].text))), at + 1
+
+
+def _ends_index(found: list[Token], at: int) -> bool:
+    return at < len(found) and found[at].text in (",", "}")
 
 
 def _is_name(inside: list[Token]) -> bool:

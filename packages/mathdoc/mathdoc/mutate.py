@@ -5,16 +5,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+
+from mathdoc.capture import Sample
+from mathdoc.evaluate import Evaluation
+from mathdoc.problem import FormulaError
 from mathdoc.shapes import shape_of
 from mathdoc.tree import (
+    Apply,
     Call,
     Cases,
+    Continuous,
     Elementwise,
     Identity,
+    Imaginary,
     Index,
     Indicator,
     Integral,
     Inverse,
+    Matrix,
     Member,
     Node,
     Number,
@@ -37,6 +46,7 @@ OTHER_KIND |= {"argmax": "argmin", "argmin": "argmax", "median": "mean"}
 
 
 EXCHANGED = "two indices exchanged"
+TURNED = "two matrices exchanged"
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,21 @@ def mutants(tree: Node) -> list[Mutant]:
     return found
 
 
+def equivalent(mutant: Mutant, tree: Node, sample: Sample) -> bool:
+    """Whether an exchange is none, whatever the arrays hold: the trace of A B is that of B A."""
+    if mutant.what not in (EXCHANGED, TURNED):
+        return False
+    random = np.random.default_rng(0)
+    arrays = {b: v for b, v in sample.values.items() if b.shape != "function" and v.size > 1}
+    others = {**sample.values, **{b: random.uniform(0.5, 1.5, v.shape) for b, v in arrays.items()}}
+    try:
+        one, two = (Evaluation(others, sample.sizes).run(node) for node in (tree, mutant.tree))
+    except (FormulaError, KeyError):
+        return False
+    same = set(one.axes) == set(two.axes) and one.values.shape == two.over(one.axes).shape
+    return same and np.allclose(one.values, two.over(one.axes), rtol=1e-12, atol=0)
+
+
 def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
     if isinstance(node, Sum):
         yield from _sums(node)
@@ -72,6 +97,8 @@ def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
             if not _one(factor) and not isinstance(factor, Identity):
                 yield _product(node, at), "a factor dropped", factor
         yield from _exchanged(node)
+    elif isinstance(node, Matrix) and shape_of(node) == "matrix":
+        yield Transposed(node), "rows and columns exchanged"
     elif isinstance(node, (Transposed, Inverse)):
         yield node.body, "a transpose dropped" if isinstance(node, Transposed) else "an inverse dropped"
     elif isinstance(node, Cases):
@@ -88,10 +115,22 @@ def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
         yield replace(node, value=node.value + 1 if math.isfinite(node.value) else 0.0), "a number changed"
     elif isinstance(node, Call):
         yield from _calls(node)
+    else:
+        yield from _special(node, uses)
+
+
+def _special(node: Node, uses: list[Use]) -> Iterator[Change]:
+    """Of conditions, of symbols, and of what runs over an index or a variable."""
+    if isinstance(node, Apply):
+        for argument in node.arguments:
+            yield argument, f"`{node.binding.tex}` dropped"
     elif isinstance(node, Integral):
         (letter,) = free_axes(node.over)
         yield Reduce("sum", letter, node.body), "a sum for the integral"
         yield replace(node, body=Number(1.0)), "what is integrated dropped"
+    elif isinstance(node, Continuous):
+        yield replace(node, body=Number(1.0)), "what is integrated dropped"
+        yield replace(node, lower=node.upper, upper=node.lower), "the limits exchanged"
     elif isinstance(node, Reduce):
         yield from _reductions(node)
     elif isinstance(node, Indicator):
@@ -99,6 +138,9 @@ def _changes(node: Node, uses: list[Use]) -> Iterator[Change]:
         yield Number(1.0), "an indicator dropped"
     elif isinstance(node, Member):
         yield Number(1.0), "a set dropped"
+    elif isinstance(node, Imaginary):
+        yield Number(1.0), "the imaginary unit dropped"
+        yield Sum((node,), (-1,)), "the other sign"
     elif isinstance(node, Position):
         yield Number(1.0), "a position dropped"
     elif isinstance(node, Use):
@@ -123,7 +165,7 @@ def _exchanged(node: Product | Elementwise) -> Iterator[Change]:
     for at, (one, other) in enumerate(pairwise(node.factors)):
         if shape_of(one) == shape_of(other) == "matrix" and isinstance(node, Product):
             factors = (*node.factors[:at], other, one, *node.factors[at + 2 :])
-            yield replace(node, factors=factors), "two matrices exchanged", other
+            yield replace(node, factors=factors), TURNED, other
 
 
 def _product(node: Product | Elementwise, without: int) -> Node:
@@ -173,7 +215,7 @@ def _symbols(node: Use, uses: list[Use]) -> Iterator[Change]:
         if index.other:
             turned = (*node.indices[:at], replace(index, sign=-index.sign), *node.indices[at + 1 :])
             yield replace(node, indices=turned), "an index with the other sign"
-    if len(node.indices) > 1:
+    if len(node.indices) > 1 and not any(index.chosen for index in node.indices):
         first, second, *rest = node.indices
         swapped = (Index(first.axis, second.letter, second.shift), Index(second.axis, first.letter, first.shift))
         yield replace(node, indices=(*swapped, *rest)), EXCHANGED

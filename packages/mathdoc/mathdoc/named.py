@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ ROW, COLUMN = "(row)", "(column)"
 
 @dataclass(frozen=True)
 class Named:
-    """float64 values and the name of each dimension."""
+    """float64 values, or complex ones, and the name of each dimension."""
 
     values: Array
     axes: tuple[str, ...]
@@ -29,6 +30,11 @@ class Named:
         order = [self.axes.index(axis) for axis in axes if axis in self.axes]
         shape = [self.values.shape[self.axes.index(axis)] if axis in self.axes else 1 for axis in axes]
         return self.values.transpose(order).reshape(shape)
+
+
+def wide(values: Any) -> Array:
+    """In float64; in the same width where they have an imaginary part."""
+    return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
 
 
 def arranged(declared: tuple[str, ...], values: Array) -> Named | None:
@@ -62,12 +68,12 @@ def combined(function: Callable[..., Array], *parts: Named) -> Named:
                     f"the index {axis} runs over {sizes[axis]} values in one place and {size} in another"
                 )
         axes += tuple(axis for axis in part.axes if axis not in axes)
-    return Named(np.asarray(function(*(part.over(axes) for part in parts)), dtype=np.float64), axes)
+    return Named(wide(function(*(part.over(axes) for part in parts))), axes)
 
 
 def reduced(function: Callable[..., Array], part: Named, axis: str, what: str) -> Named:
     """A function over one axis, which must be there."""
     if axis not in part.axes:
         raise FormulaError(f"{what} over {axis}, but nothing in it has the index {axis}")
-    values = np.asarray(function(part.values, axis=part.axes.index(axis)), dtype=np.float64)
+    values = wide(function(part.values, axis=part.axes.index(axis)))
     return Named(values, tuple(name for name in part.axes if name != axis))

@@ -13,9 +13,10 @@
 `var` is a name, an attribute, an index or a call: never arithmetic. `axes` names the array's dimensions from left to
 right; those whose letter is written in the symbol may be written with another letter or a shift in a formula. `...`
 stands for any number of dimensions, and an axis written `k?` may be missing. `shape = "matrix"` (or "vector") makes
-the last dimensions those of a matrix, which is multiplied as one. `implied = "why"` is for a symbol whose line holds it
-under another name. A formula's left-hand side binds itself
-for the formulas after it; a table may give it axes and a meaning, and no `var`. A marker above a function has the
+the last dimensions those of a matrix, which is multiplied as one. `shape = "function"` is for what the line calls, as
+in `f(t, y)`: its value has the dimensions of its arguments, or the `axes` that the entry names. `implied = "why"` is
+for a symbol whose line holds it under another name. A formula's left-hand side binds itself for the formulas after it;
+a table may give it axes and a meaning, and no `var`. A marker above a function has the
 symbols of `[functions."gae()"]` before those of `[functions.gae]`, which are for the lines in it.
 """
 
@@ -32,7 +33,7 @@ from mathdoc.named import COLUMN, ROW
 from mathdoc.problem import FormulaError, MathdocError, Problem
 
 FIELDS = {"var", "axes", "text", "when", "implied", "shape"}
-SHAPES = {"": (), "vector": (ROW,), "matrix": (ROW, COLUMN)}
+SHAPES = {"": (), "vector": (ROW,), "matrix": (ROW, COLUMN), "function": ()}
 SHARED = "shared.toml"
 COMPUTING = {"torch", "np", "numpy", "jnp", "jax", "math", "F", "operator", "scipy", "functools"}
 BUILTINS = {"sum", "abs", "min", "max", "pow", "round", "divmod", "map", "int", "float", "eval"}
@@ -72,7 +73,7 @@ class Binding:
     pattern: tuple[Token | Slot, ...] = ()
     used: bool = False
     shape: str = ""
-    """`vector` or `matrix`, of its last dimensions; they are not among the letters."""
+    """`vector` or `matrix`, of its last dimensions, which are not among the letters; `function` of what is called."""
     implied: str = ""
     """Why its line need not read the variable: it holds the value under another name."""
 
@@ -97,6 +98,8 @@ class Notation:
     """By scope ("" for the whole module), then by symbol."""
     meanings: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    refused: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Entries that something is wrong with, by scope and symbol, with their lines."""
 
     def visible(self, scope: str, *, whole: bool = False) -> dict[str, Binding]:
         """What a function sees: its own entries first, then those of the module; as a whole those of `f()` before."""
@@ -161,9 +164,11 @@ def _add(notation: Notation, scope: str, tex: str, entry: dict[str, Any], line: 
     fault = _fault(notation, entry)
     if fault:
         notation.problems.append(Problem(notation.path, line, 0, f"`{tex}`: {fault}", width=len(tex) + 2, level=2))
+        notation.refused[scope, tex] = line
         return
     text = entry.get("text") or notation.meaning(tex)
-    axes = tuple(entry["axes"].split()) if "axes" in entry else None if "var" not in entry else ()
+    unknown = "var" not in entry or entry.get("shape") == "function"
+    axes = tuple(entry["axes"].split()) if "axes" in entry else None if unknown else ()
     symbols = notation.symbols.setdefault(scope, {})
     if any(normal(tex) == normal(other) for other in symbols):
         message = f"`{tex}` is defined twice in {scope or 'the module'}"
@@ -188,10 +193,19 @@ def _fault(notation: Notation, entry: Any) -> str:
     if undefined:
         return f"the axis {undefined[0]} is not explained under [axes]"
     if entry.get("shape", "") not in SHAPES:
-        return 'shape is "vector" or "matrix"'
+        return 'shape is "vector", "matrix" or "function"'
     if entry.get("when", "before") != "before":
         return 'when can only be "before": the value before the statement'
     return arithmetic(entry["var"]) if "var" in entry else ""
+
+
+def how_to_declare(binding: Binding, count: int) -> str:
+    """What a table says of an array with this many dimensions."""
+    if binding.assigned:
+        return f"line {binding.line} computes it: give what that line reads axes or a shape"
+    letters = " ".join("ijklmn"[:count])
+    shape = {1: ', or shape = "vector"', 2: ', or shape = "matrix"'}.get(count, "")
+    return f'name {count} axes, left to right: axes = "{letters}"{shape}; where all is entry by entry, axes = "..."'
 
 
 def arithmetic(expression: str) -> str:
@@ -210,7 +224,10 @@ def arithmetic(expression: str) -> str:
         if not isinstance(node, (*allowed, ast.USub)) and not negative:
             return f"{expression} is arithmetic, which would hide in the table what the formula should say"
         if isinstance(node, ast.Call) and _computes(node):
-            return f"{expression} computes, which would hide in the table what the formula should say"
+            return (
+                f"{expression} computes, which would hide in the table what the formula should say: "
+                "give it a line and a formula of its own"
+            )
     return ""
 
 

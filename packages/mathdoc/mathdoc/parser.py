@@ -12,15 +12,17 @@ import math
 from collections.abc import Callable, Iterable
 
 from mathdoc.functions import FunctionParser
-from mathdoc.lexer import Token, closing, separated, tokens
+from mathdoc.lexer import Token, closing, multiplied, separated, tokens
 from mathdoc.matching import guess, longest
 from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError
 from mathdoc.shapes import shape_of
 from mathdoc.tree import (
     Call,
+    Dummy,
     Elementwise,
     Identity,
+    Imaginary,
     Inverse,
     Node,
     Number,
@@ -30,6 +32,8 @@ from mathdoc.tree import (
     Quotient,
     Sum,
     Transposed,
+    Use,
+    walk,
 )
 from mathdoc.words import (
     ARGUMENTS,
@@ -68,7 +72,8 @@ def split_equation(tex: str) -> tuple[list[Token], list[Token]]:
 def parse(found: list[Token], bindings: Iterable[Binding], axes: Iterable[str]) -> Node:
     """The tree of one side of an equation."""
     known, letters = list(bindings), set(axes)
-    found = separated(found, letters, {item.text for b in known for item in b.pattern if isinstance(item, Token)})
+    words = {item.text for b in known for item in b.pattern if isinstance(item, Token)}
+    found = multiplied(separated(found, letters, words), {b.tex for b in known}, words)
     parser = _Parser(found, known, letters)
     tree = parser.sum()
     if parser.at < len(found):
@@ -124,10 +129,13 @@ class _Parser(FunctionParser):
                 continue
             inner = self.peek() == "\\cdot" and shape_of(factors[-1]) == "vector"
             outer = self.peek() == "\\otimes" and shape_of(factors[-1]) == "vector"
+            cross = self.peek() == "\\times" and shape_of(factors[-1]) == "vector"
             self.at += self.peek() in TIMES or outer
             factors.append(self.factor())
             if inner and shape_of(factors[-1]) == "vector":  # the scalar product of two vectors
                 factors[-2:] = [Product((Transposed(factors[-2]), factors[-1]), span=self.span(first))]
+            elif cross and shape_of(factors[-1]) == "vector":
+                factors[-2:] = [Call("cross", (factors[-2], factors[-1]), span=self.span(first))]
             elif outer:
                 factors[-1] = Transposed(factors[-1], span=factors[-1].span)
         return factors[0] if len(factors) == 1 else Product(tuple(factors), span=self.span(first))
@@ -146,6 +154,9 @@ class _Parser(FunctionParser):
             if matrix and written and written[-1] in TRANSPOSED and len(written) <= 2:
                 base = Transposed(Inverse(base) if written[0] == "-" else base, span=self.span(first))
                 self.at = end + 1
+            elif matrix and written == ["\\dagger"]:
+                base = Call("conj", (Transposed(base),), span=self.span(first))
+                self.at = end + 1
             elif matrix == "matrix" and written == ["-", "1"]:
                 self.at = end + 1
                 base = Inverse(base, span=self.span(first))
@@ -160,13 +171,20 @@ class _Parser(FunctionParser):
         first = self.at
         if not self.peek():
             self.fail("the formula ends too early")
+        if self.peek() in self.dummies and self.peek(1) not in ("_", "'"):
+            self.at += 1
+            return Dummy(self.found[first].text, span=self.span(first))
         symbol = longest(self.found, self.at, self.bindings, self.letters)
         if symbol is not None:
             use, self.at = symbol
             if self.continues(shape_of(use)):
                 self.at = first
                 return self.unknown()
-            use.binding.used = True
+            if use.binding.shape == "function":
+                return self.applied(use.binding, first)
+            for part in walk(use):
+                if isinstance(part, Use):
+                    part.binding.used = True
             return use
         token = self.found[self.at]
         if token.kind == "number":
@@ -217,7 +235,7 @@ class _Parser(FunctionParser):
             "\\operatorname": self.named,
             "\\mathrm": self.named,
             "\\text": self.named,
-            "\\begin": self.cases,
+            "\\begin": self.environment,
             "\\arg": self.argument_of,
         }
         if token.text in known and self.is_operator(token.text):
@@ -226,10 +244,9 @@ class _Parser(FunctionParser):
             return self.function(token)
         if token.text in REDUCTIONS:
             return self.reduction(REDUCTIONS[token.text])
-        upright = 4 if [self.peek(k) for k in range(5)] == ["\\mathrm", "{", "e", "}", "^"] else 0
-        if upright or (token.text == "e" and self.peek(1) == "^"):
-            self.at += max(upright, 1) + 1
-            return Call("exp", (self.group(),), span=self.span(first))
+        upright = self.upright(first)
+        if upright is not None:
+            return upright
         if token.text in BEFORE_BRACKETS and self.peek(1) in ("(", "["):
             self.at += 1
             return Call(BEFORE_BRACKETS[token.text], self.arguments(1), span=self.span(first))
@@ -248,6 +265,18 @@ class _Parser(FunctionParser):
         if token.text == "\\int":
             return self.integral()
         return self.unknown()
+
+    def upright(self, first: int) -> Node | None:
+        r"""`e^x`, `\mathrm{e}^x` and the imaginary unit, `\mathrm{i}` or `\mathrm{j}`."""
+        letter = self.peek(2) if [self.peek(), self.peek(1), self.peek(3)] == ["\\mathrm", "{", "}"] else ""
+        if letter in ("i", "j"):
+            self.at += 4
+            return Imaginary(span=self.span(first))
+        width = 4 if letter == "e" else 1
+        if "e" in (letter, self.peek()) and self.peek(width) == "^":
+            self.at += width + 1
+            return Call("exp", (self.group(),), span=self.span(first))
+        return None
 
     def is_operator(self, command: str) -> bool:
         """`\\mathbb{E}` and `\\mathbf{1}` are operators, other letters in these fonts are symbols."""

@@ -44,6 +44,10 @@ class FormulaError(Exception):
         self.hint = hint
 
 
+class ShapeError(FormulaError):
+    """The sides of a formula have entries in different numbers."""
+
+
 def _short(path: Path) -> str:
     try:
         return str(path.relative_to(Path.cwd()))

@@ -21,6 +21,8 @@ class RangeParser(ABC):
         self.at = 0
         self.inside: list[str] = []
         """The ends of the brackets and bars that are open, innermost last."""
+        self.dummies: frozenset[str] = frozenset()
+        """The variables of the integrals around."""
 
     @abstractmethod
     def sum(self) -> Node:
@@ -66,8 +68,8 @@ class RangeParser(ABC):
         self.take("}")
         return inner
 
-    def arguments(self, count: int) -> tuple[Node, ...]:
-        """A function's arguments in brackets; two may be more."""
+    def arguments(self, count: int | None) -> tuple[Node, ...]:
+        """A function's arguments in brackets; two may be more, and None is any number."""
         opening = self.peek()
         ends = {"(": ")", "[": "]", "\\{": "\\}"}
         if opening not in ends:
@@ -78,7 +80,7 @@ class RangeParser(ABC):
         while self.peek() == ",":
             self.at += 1
             found.append(self.sum())
-        if len(found) != count and not (count == 2 and len(found) > 2):
+        if count is not None and len(found) != count and not (count == 2 and len(found) > 2):
             self.fail(f"this function takes {count} arguments, not {len(found)}")
         self.inside.pop()
         self.take(ends[opening])
@@ -139,15 +141,19 @@ class RangeParser(ABC):
         if relation == "\\in":
             limits["member"] = self.mask(letters[0])
         elif relation in ("<", "\\leq"):
-            limits["upper"] = self.limit(-1 if relation == "<" else 0)
+            limits = {"pair": self.alone(), "upper": self.limit(-1 if relation == "<" else 0)}
         elif relation in (">", "\\geq"):
-            limits["lower"] = self.limit(1 if relation == ">" else 0)
+            limits = {"pair": self.alone(), "lower": self.limit(1 if relation == ">" else 0)}
         elif relation == "\\neq":
-            limits["apart"] = self.limit(0)
+            limits = {"pair": self.alone(), "apart": self.limit(0)}
         elif relation == "=":
             return letters, self.from_to()
         self.take("}")
         return letters, limits
+
+    def alone(self) -> str:
+        """The index that is all of a limit."""
+        return self.peek() if self.peek() in self.letters and self.peek(1) == "}" else ""
 
     def limit(self, moved: int) -> Node:
         """An end of a range, moved to the last value that is in it."""

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from mathdoc.extract import Source
 from mathdoc.formula import Formula
+from mathdoc.lexer import tokens
 from mathdoc.problem import Problem
-from mathdoc.tree import Call, Cases, Indicator, Member, Node, Power, Reduce, walk
+from mathdoc.tree import Apply, Call, Cases, Indicator, Member, Node, Power, Reduce, walk
 
 LIMITS = {"clamp", "clamp_min", "clamp_max", "clip", "minimum", "maximum", "fmin", "fmax", "relu", "relu6", "hardtanh"}
 CHOICES = {"where", "masked_fill", "masked_select", "heaviside", "piecewise", "select", "choose"}
@@ -25,7 +26,12 @@ def line_faults(source: Source, formulas: list[Formula]) -> list[Problem]:
     found: list[Problem] = []
     for formula in formulas:
         if formula.tree is not None:
-            found += [*_hidden(formula, helpers, _unmarked(formula, formulas)), *_unread(formula), *_misnamed(formula)]
+            found += [
+                *_hidden(formula, helpers, _unmarked(formula, formulas)),
+                *_unread(formula, formulas),
+                *_misnamed(formula),
+            ]
+            found += _misplaced(formula)
     return found + list(_stale(source, formulas))
 
 
@@ -68,7 +74,7 @@ def _said(tree: Node) -> tuple[int, int, int, int]:
         if isinstance(node, Call):
             limits += {"clip": 2, "max": 1, "min": 1, "relu": 1}.get(node.function, 0)
             roundings += node.function in ("floor", "ceil", "round", "sign")
-            folds += node.function in ("abs", "sqrt", "norm")
+            folds += node.function in ("abs", "sqrt", "norm", "norm1", "norminf")
         elif isinstance(node, Reduce):
             limits += node.kind in ("max", "min")
             choices += node.member is not None
@@ -119,24 +125,37 @@ def _positive(node: ast.expr) -> ast.expr:
 # --- symbols and variables --------------------------------------------------------------------------------------
 
 
-def _unread(formula: Formula) -> Iterator[Problem]:
-    """A symbol's variable must be in its line, or the table says why it need not."""
+def _unread(formula: Formula, formulas: Sequence[Formula]) -> Iterator[Problem]:
+    """A symbol's variable must be in its line, or what its own formula computes it from; else the table says why."""
     value = formula.marker.value
     if value is None:
         return
     body = formula.marker.statement if formula.marker.whole else value
     read = {ast.dump(node) for part in (value, body) for node in ast.walk(part) if isinstance(node, ast.expr)}
-    for binding in formula.bindings:
+    for node in walk(formula.tree) if formula.tree is not None else ():
+        called = ast.parse(node.binding.var, mode="eval").body if isinstance(node, Apply) else None
+        if called is not None and ast.dump(called) not in read:
+            yield formula.marker.problem(f"this line does not call `{ast.unparse(called)}`", *node.span, level=2)
+    counted = [index.round for use in formula.uses for index in use.indices]  # compared with the number of entries
+    for binding in dict.fromkeys(use.binding for use in formula.uses if not any(use is other for other in counted)):
         expression = ast.parse(binding.var, mode="eval").body
         root = expression
         while formula.marker.whole and isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value
         if binding.implied or ast.dump(root) in read or any(ast.dump(n) in read for n in _measured(expression)):
             continue
+        above = next((other.marker.value for other in formulas if other.left is binding), None)
+        if above is not None and _names(above) <= _names(value):
+            continue
         span = next(use.span for use in formula.uses if use.binding is binding)
-        hint = 'if it is there under another name, say so in the table: implied = "..."'
+        hint = 'if the line holds it under another name, say which in its entry of the table: implied = "..."'
         message = f"`{binding.tex}` is `{binding.var}`, which this line does not read"
         yield formula.marker.problem(message, *span, hint=hint, level=2)
+
+
+def _names(value: ast.expr) -> set[str]:
+    """The variables that an expression reads."""
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - MODULES
 
 
 def _measured(expression: ast.expr) -> Iterator[ast.expr]:
@@ -163,6 +182,48 @@ def _misnamed(formula: Formula) -> Iterator[Problem]:
             span = next(use.span for use in formula.uses if use.binding is binding)
             message = f"`{binding.tex}` is `{binding.var}` in the table, and the line has a variable `{letter}`"
             yield formula.marker.problem(message, *span, level=2)
+
+
+# --- places -----------------------------------------------------------------------------------------------------
+
+
+def _misplaced(formula: Formula) -> Iterator[Problem]:
+    """A line that writes a part of an array writes it where its formula, which reads neighbours, says."""
+    shifts: dict[str, list[int]] = {}
+    for use in formula.uses:
+        for index in use.indices:
+            shifts.setdefault(index.letter, []).append(0 if index.round else index.shift)
+    target = getattr(formula.marker.statement, "targets", [None])[0]
+    starts = _starts(target) if isinstance(target, ast.Subscript) else []
+    written = {letter: shift for letter, shift in _written(formula.left.tex) if letter in formula.left.letters}
+    for letter, start in zip(written, starts, strict=False):
+        moved = shifts.get(letter, [])
+        first = max([0, *(-shift for shift in moved)]) + written[letter]
+        if any(moved) and start is not None and start != first:
+            message = (
+                f"the line writes from the entry {start} on, and by the formula {letter} begins at the entry {first}"
+            )
+            yield formula.marker.problem(message, *formula.left_span, level=2)
+
+
+def _starts(target: ast.Subscript) -> list[int | None]:
+    """Where each slice of an assigned part begins; None where that does not stand there as a number."""
+    parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+    slices = [part for part in parts if isinstance(part, ast.Slice)]
+    if not all(isinstance(part, (ast.Slice, ast.Constant)) and part.__dict__.get("value") is not ... for part in parts):
+        return []
+    said = [0 if part.lower is None else getattr(part.lower, "value", None) for part in slices if part.step is None]
+    return [start if isinstance(start, int) else None for start in said] if len(said) == len(slices) else []
+
+
+def _written(tex: str) -> Iterator[tuple[str, int]]:
+    """The indices of a left-hand side with their shifts: `u_{i+1}`."""
+    found = [token for token in tokens(tex) if token.scripted]
+    for at, token in enumerate(found):
+        if token.kind == "letter":
+            sign, number = ([other.text for other in found[at + 1 : at + 3]] + ["", ""])[:2]
+            shifted = sign in ("+", "-") and number.isdigit()
+            yield token.text, int(sign + number) if shifted else 0
 
 
 # --- variables written again ------------------------------------------------------------------------------------

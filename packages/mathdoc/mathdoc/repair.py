@@ -40,7 +40,7 @@ def _candidates(tree: Node, sample: Sample) -> Iterator[tuple[Node, str, Node]]:
     places = {node.span: node for node in walk(tree)}
     for mutant in mutants(tree):
         yield mutant.tree, mutant.what, places.get(mutant.span, tree)
-    extra = [_use(binding) for binding in sample.values if binding.axes is not None]
+    extra = [_use(binding) for binding in sample.values if binding.axes is not None and binding.shape != "function"]
     letters = sorted({index.letter for node in walk(tree) if isinstance(node, Use) for index in node.indices})
     sets = _sets(tree)
     for node in walk(tree):

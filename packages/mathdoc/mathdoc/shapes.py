@@ -4,7 +4,7 @@ import numpy as np
 
 from mathdoc.named import COLUMN, ROW, Array, Named, combined
 from mathdoc.problem import FormulaError
-from mathdoc.tree import Call, Cases, Identity, Inverse, Node, Product, Reduce, Transposed, Use, children
+from mathdoc.tree import Apply, Call, Cases, Identity, Inverse, Matrix, Node, Product, Reduce, Transposed, Use, children
 
 SCALARS = {"norm", "norm1", "norminf", "tr", "det"}
 TURNED = {"matrix": "matrix", "vector": "row", "row": "vector", "": ""}
@@ -18,6 +18,8 @@ def shape_of(node: Node) -> str:
         return node.binding.shape
     if isinstance(node, (Identity, Inverse)):
         return "matrix"
+    if isinstance(node, Matrix):
+        return "vector" if node.columns == 1 else "row" if node.columns == len(node.entries) else "matrix"
     if isinstance(node, Transposed):
         return TURNED[shape_of(node.body)]
     if isinstance(node, Product):
@@ -26,6 +28,8 @@ def shape_of(node: Node) -> str:
             shape = _product(shape, shape_of(factor))
         return shape
     if isinstance(node, Call) and node.function in SCALARS:
+        return ""
+    if isinstance(node, Apply) and node.binding.axes is not None:
         return ""
     if isinstance(node, Call) and node.function == "diag":
         return "vector" if shape_of(node.arguments[0]) == "matrix" else "matrix"
@@ -71,6 +75,26 @@ def inverted(value: Named, span: tuple[int, int]) -> Named:
         raise FormulaError(f"this has no inverse: {error}", *span) from error
 
 
+def by_entries(entries: list[Named], columns: int, span: tuple[int, int]) -> Named:
+    """A matrix from its entries, row after row; with one column a vector, with one row a row."""
+    if any({ROW, COLUMN} & set(entry.axes) for entry in entries):
+        raise FormulaError("the entries of a matrix are numbers", *span)
+    whole = combined(lambda *values: np.stack(np.broadcast_arrays(*values), -1), *entries)
+    shape = whole.values.shape[:-1]
+    if columns in (1, len(entries)):
+        return Named(whole.values, (*whole.axes, ROW if columns == 1 else COLUMN))
+    return Named(whole.values.reshape(*shape, -1, columns), (*whole.axes, ROW, COLUMN))
+
+
+def crossed(left: Named, right: Named, span: tuple[int, int]) -> Named:
+    """The vector product, of vectors with three entries."""
+    if left.sizes().get(ROW) != 3 or right.sizes().get(ROW) != 3:
+        raise FormulaError("a vector product is of two vectors with three entries", *span)
+    one, other = (Named(np.roll(left.values, -k, left.axes.index(ROW)), left.axes) for k in (1, 2))
+    two, third = (Named(np.roll(right.values, -k, right.axes.index(ROW)), right.axes) for k in (2, 1))
+    return combined(lambda a, b, c, d: a * b - c * d, one, two, other, third)
+
+
 def identity(like: list[Named]) -> Named:
     """The identity matrix of the size that the other terms have."""
     size = next((part.sizes()[ROW] for part in like if ROW in part.axes and COLUMN in part.axes), 0)
@@ -96,7 +120,7 @@ def of_matrix(function: str, value: Named, span: tuple[int, int]) -> Named:
     if function == "diag":
         return Named(np.diagonal(array, axis1=-2, axis2=-1), (*rest, ROW))
     results: dict[str, Array] = {
-        "norm": np.sqrt((array**2).sum(axis=last)),
+        "norm": np.sqrt((np.abs(array) ** 2).sum(axis=last)),
         "norm1": np.abs(array).sum(axis=last),
         "norminf": np.abs(array).max(axis=last),
     }

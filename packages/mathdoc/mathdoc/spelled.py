@@ -3,7 +3,11 @@
 from collections.abc import Callable
 
 from mathdoc.tree import (
+    Apply,
     Call,
+    Continuous,
+    Dummy,
+    Imaginary,
     Indicator,
     Member,
     Node,
@@ -38,9 +42,18 @@ class _Spelled:
             (Quotient, lambda n: f"{self._inner(n.top)} / {self._inner(n.bottom)}"),
             (Power, lambda n: f"{self._inner(n.base)} ^ {self._inner(n.exponent)}"),
             (Call, lambda n: f"{n.function}({', '.join(map(self.of, n.arguments))})"),
+            (Apply, lambda n: f"{n.binding.tex}({', '.join(map(self.of, n.arguments))})"),
             (Indicator, lambda n: f"1 if {self.of(n.left)} {n.relation} {self.of(n.right)} else 0"),
             (Member, lambda n: f"1 if {n.letter} in {self.of(n.mask)} else 0"),
             (Reduce, self._reduce),
+            (Dummy, lambda n: n.name),
+            (Imaginary, lambda _: "i"),
+            (
+                Continuous,
+                lambda n: (
+                    f"integral over {n.name} from {self.of(n.lower)} to {self.of(n.upper)} of ({self.of(n.body)})"
+                ),
+            ),
         ]
         for kind, say in known:
             if type(node) is kind:

@@ -25,17 +25,24 @@ class Number(Node):
 
 @dataclass(frozen=True)
 class Index:
-    """How a symbol's axis is used: under which letter, shifted by how many places or by another letter (`n - k`)."""
+    """How a symbol's axis is used: under which letter, shifted by how many places or by another letter (`n - k`).
+
+    A shift that goes `round` comes back in at the other end. Without a letter the place is what another symbol says.
+    """
 
     axis: str
     letter: str
     shift: int = 0
     other: str = ""
     sign: int = 1
+    round: "Node | None" = None
+    """The number of entries: `(i+1) \\bmod N`."""
+    chosen: "Node | None" = None
+    """The symbol that says the place: `y_n` of `p_{n,y_n}`."""
 
     @property
     def letters(self) -> frozenset[str]:
-        """One letter, or two."""
+        """None, one or two."""
         return frozenset(filter(None, (self.letter, self.other)))
 
 
@@ -45,6 +52,11 @@ class Use(Node):
 
     binding: Binding
     indices: tuple[Index, ...]
+
+    @property
+    def inner(self) -> list[Node]:
+        """The symbols inside its indices."""
+        return [part for index in self.indices for part in (index.round, index.chosen) if part is not None]
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,14 @@ class Inverse(Node):
 
 
 @dataclass(frozen=True)
+class Matrix(Node):
+    """A matrix by its entries, row after row; with one column a vector."""
+
+    entries: tuple[Node, ...]
+    columns: int
+
+
+@dataclass(frozen=True)
 class Identity(Node):
     """The identity matrix, of the size that what it is added to has."""
 
@@ -116,6 +136,14 @@ class Call(Node):
     """A function of one or more arguments, by its name in FUNCTIONS."""
 
     function: str
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Apply(Node):
+    """A function of the code, which a symbol of the notation stands for, at its arguments."""
+
+    binding: Binding
     arguments: tuple[Node, ...]
 
 
@@ -160,6 +188,8 @@ class Reduce(Node):
     lower: Node | None = None
     upper: Node | None = None
     apart: Node | None = None
+    pair: str = ""
+    """The index that stands alone in the limit: with `i < j` a sum runs over both, where nothing else fixes j."""
 
     @property
     def beside(self) -> frozenset[str]:
@@ -178,9 +208,31 @@ class Integral(Node):
     upper: Node | None = None
 
 
+@dataclass(frozen=True)
+class Dummy(Node):
+    """What an integral runs over, inside it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Imaginary(Node):
+    """The imaginary unit."""
+
+
+@dataclass(frozen=True)
+class Continuous(Node):
+    """An integral from limit to limit over a variable of its own."""
+
+    body: Node
+    name: str
+    lower: Node
+    upper: Node
+
+
 def children(node: Node) -> list[Node]:
     """The nodes directly below."""
-    found: list[Node] = []
+    found: list[Node] = node.inner if isinstance(node, Use) else []
     for part in fields(node):
         value = getattr(node, part.name)
         if isinstance(value, Node):
@@ -202,6 +254,8 @@ def replaced(tree: Node, old: Node, new: Node) -> Node:
     if tree is old:
         return new
     changes: dict[str, Any] = {}
+    if isinstance(tree, Use) and tree.inner:
+        changes["indices"] = tuple(_index_with(index, old, new) for index in tree.indices)
     for part in fields(tree):
         value = getattr(tree, part.name)
         if isinstance(value, Node):
@@ -213,12 +267,30 @@ def replaced(tree: Node, old: Node, new: Node) -> Node:
     return tree if unchanged or not changes else replace(tree, **changes)
 
 
+def _index_with(index: Index, old: Node, new: Node) -> Index:
+    around, chosen = (node and replaced(node, old, new) for node in (index.round, index.chosen))
+    return replace(index, round=around, chosen=chosen)
+
+
+def paired(tree: Node, outside: frozenset[str]) -> Node:
+    r"""Sums such as `\sum_{i<j}` over both their indices, unless the other one is `outside`, on the left-hand side."""
+    for node in walk(tree):
+        if isinstance(node, Reduce) and node.pair in free_axes(tree) - outside:
+            return paired(
+                replaced(tree, node, Reduce(node.kind, node.pair, replace(node, pair=""), span=node.span)), outside
+            )
+    return tree
+
+
 def free_axes(node: Node) -> frozenset[str]:
     """The letters that the value still depends on."""
     if isinstance(node, Use):
-        return frozenset[str]().union(*(index.letters for index in node.indices))
+        inner = [free_axes(part) for part in node.inner]
+        return frozenset[str]().union(*(index.letters for index in node.indices), *inner)
     if isinstance(node, Position):
         return frozenset((node.letter,))
+    if isinstance(node, Apply) and node.binding.axes is not None:
+        return node.binding.letters
     below = frozenset[str]().union(*(free_axes(child) for child in children(node)))
     if isinstance(node, Reduce):
         return below - {node.letter}

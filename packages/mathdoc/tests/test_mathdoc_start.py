@@ -219,3 +219,91 @@ def test_a_shape_that_does_not_fit_says_how_many_axes_to_name(tanks: Path, capsy
     said = capsys.readouterr().out
     assert "`h_n` is `level` of shape (5, 3), but its axes are: n" in said
     assert "name 2 axes, left to right" in said
+
+
+PHYSICS = '''"""Physics."""
+
+import numpy as np
+
+
+def step(slope, t: float, y: np.ndarray, h: float) -> np.ndarray:
+    # LaTeX: k_n = s(t, y_n)
+    rise = slope(t, y)
+    # LaTeX: y'_n = y_n + h k_n
+    new = y + h * rise
+    return new
+
+
+def energy(coupling: float, spins: np.ndarray) -> float:
+    # LaTeX: E = -J \\\\sum_i s_i s_{(i+1) \\\\bmod I}
+    total = -coupling * np.sum(spins * np.roll(spins, -1))
+    return total
+
+
+def curvature(u: np.ndarray, dx: float) -> np.ndarray:
+    # LaTeX: c_i = \\\\frac{u_{i+1} - 2 u_i + u_{i-1}}{(\\\\Delta x)^2}
+    bend = (u[2:] - 2 * u[1:-1] + u[:-2]) / dx**2
+    return bend
+
+
+def smoothed(values: np.ndarray, alpha: float) -> float:
+    average = values[0]
+    for value in values[1:]:
+        # LaTeX: a_t = \\\\alpha v + (1 - \\\\alpha) a_{t-1}
+        average = alpha * value + (1 - alpha) * average
+    return average
+
+
+def ridge(design: np.ndarray, target: np.ndarray, penalty: float) -> np.ndarray:
+    # LaTeX: b = (D^\\\\top D + \\\\lambda I)^{-1} D^\\\\top y
+    beta = np.linalg.inv(design.T @ design + penalty * np.eye(design.shape[1])) @ design.T @ target
+    return beta
+'''.replace("\\\\", "\\")
+
+
+def test_shifts_counts_functions_and_numbers_are_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text("")
+    (tmp_path / "lab" / "physics.py").write_text(PHYSICS)
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "lab"]) == 0
+    table = (tmp_path / "docs" / "notation" / "physics.toml").read_text()
+    for entry in (
+        '\'s\' = { var = "slope", shape = "function"',
+        "'I' = { var = \"len(spins)\"",
+        "'\\Delta x' = { var = \"dx\"",
+        '\'a_{t-1}\' = { var = "average", axes = "t", when = "before"',
+        "'\\lambda' = { var = \"penalty\", text",
+    ):
+        assert entry in table
+    assert "u_{i" not in table
+
+
+def test_a_module_that_is_new_comes_with_the_calls_to_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text("")
+    (tmp_path / "lab" / "hill.py").write_text(HILL)
+    monkeypatch.chdir(tmp_path)
+    main(["init", "lab"])
+    (tmp_path / "lab" / "physics.py").write_text(PHYSICS)
+    capsys.readouterr()
+    main(["init", "lab"])
+    said = capsys.readouterr().out
+    assert "docs/exercises.py is left as it is; these calls are not in it:" in said
+    assert "    ridge(draw(4, 4)" in said
+    assert "hill(" not in said
+
+
+def test_functions_of_one_name_in_two_modules_are_both_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text("")
+    for name in ("one", "two"):
+        (tmp_path / "lab" / f"{name}.py").write_text(HILL)
+    monkeypatch.chdir(tmp_path)
+    main(["init", "lab"])
+    exercises = (tmp_path / "docs" / "exercises.py").read_text()
+    assert "from lab.two import hill as two_hill" in exercises
+    assert "    hill(draw(5)" in exercises
+    assert "    two_hill(draw(5)" in exercises
