@@ -318,8 +318,8 @@ def f(x):
 def test_a_case_that_no_exercise_reaches_is_told_without_what_stands_in_it(field: Checked) -> None:
     code = """
 def f(r, d):
-    # LaTeX: l_i = \\begin{cases} \\frac{1}{2} r_i^2 & |r_i| \\le d \\\\ d |r_i| - \\frac{d^2}{2} & \\text{else} \\end{cases}
-    loss = np.where(np.abs(r) <= d, 0.5 * r**2, d * np.abs(r) - 0.5 * d**2)
+    # LaTeX: l_i = \\begin{cases} \\frac{r_i^2}{2} & |r_i| < d \\\\ d |r_i| - \\frac{d^2}{2} & \\text{else} \\end{cases}
+    loss = np.where(np.abs(r) < d, 0.5 * r**2, d * np.abs(r) - 0.5 * d**2)
     return loss
 """
     entries = 'r_i: r, axes = "i"; d: d'
