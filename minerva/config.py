@@ -332,7 +332,8 @@ def _plain(name: str, value: Any, wanted: type) -> Any:
 
 def whole_number(name: str, value: Any) -> int:
     """Return a number of steps, episodes or threads, or a seed, as an int, also NumPy's or one written as 1e6."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or value != value // 1:
+    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value // 1
+    if not is_whole:
         raise ConfigError(f"{name} is {value!r}: it must be a whole number.")
     return int(value)
 
