@@ -14,6 +14,7 @@ from minerva.envs.engine import Episode
 from minerva.envs.engines.registry import make_engine
 from minerva.envs.engines.torch_tasks import LinearSystem, Pendulum
 from minerva.errors import EnvError, EnvStepError
+from minerva.loop.population import Population
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
@@ -218,6 +219,22 @@ def test_every_algorithm_trains_resumes_and_evaluates_on_it(trainer: Any, tmp_pa
     make().train(2_048, out_dir=tmp_path / "parts", callbacks=stop, quiet=True, eval_every=1_024, eval_episodes=2)
     parts = make().train(2_048, out_dir=tmp_path / "parts", quiet=True, eval_every=1_024, eval_episodes=2)
     assert (parts.before, parts.after, parts.best) == (whole.before, whole.after, whole.best), "resumed bit for bit"
+
+
+def test_seeds_trained_together_resume_bit_for_bit_each_from_its_run(tmp_path: Path) -> None:
+    """They share an engine, and each is saved and restored with its own part of it."""
+
+    def train(folder: str, steps: int) -> list[Any]:
+        seeds = [PPOTrainer("Pendulum-v1", seed, engine="torch", **SMALL[PPOTrainer]) for seed in (0, 5)]
+        stop = [lambda step, metrics, trainer: step >= steps]
+        settings = {**QUIET, "callbacks": stop, "compile": "off"}
+        return Population(seeds).train(512, [tmp_path / f"{folder}{n}" for n in range(2)], **settings)
+
+    whole = train("whole", 512)
+    train("parts", 256)
+    for mine, theirs in zip(train("parts", 512), whole, strict=True):
+        assert (mine.step, mine.before, mine.after) == (512, theirs.before, theirs.after)
+    assert whole[0].after != whole[1].after
 
 
 def test_ppo_learns_the_linear_system(tmp_path: Path) -> None:
