@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mathdoc.constants import with_number
 from mathdoc.extract import Marker, Source
 from mathdoc.lexer import Token, closing, tokens
 from mathdoc.notation import Binding, arithmetic, normal
@@ -78,6 +79,9 @@ def guessed(source: Source) -> Guessed:
         for binding in found.symbols.get(marker.scope, []):
             if binding.var == marker.target:
                 binding.when = "before"
+    for scope, entries in found.symbols.items():
+        for binding in entries:
+            binding.text = with_number(source.tree, scope, binding.var, binding.text)
     return found
 
 

@@ -117,7 +117,7 @@ def tanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_guessed_from_the_names_is_enough_to_verify(tanks: Path) -> None:
     assert main(["init", "tanks"]) == 0
     table = (tanks / "docs" / "notation" / "water.toml").read_text()
-    assert '\'g\' = { var = "GRAVITY", text = "gravity" }' in table
+    assert '\'g\' = { var = "GRAVITY", text = "9.81: gravity" }' in table
     assert '\'h_n\' = { var = "level", axes = "n", text = "level" }' in table
     assert '\'h_n\' = { var = "self.level", axes = "n", when = "before", text = "level" }' in table
     report = check(find_settings())
