@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mathdoc.capture import Probe, Sample
+from mathdoc.constants import folded
 from mathdoc.evaluate import Evaluation
 from mathdoc.formula import Formula
 from mathdoc.hidden import MODULES
@@ -27,7 +28,8 @@ def blind_spots(formula: Formula, probe: Probe, compared: set[Binding]) -> list[
     ]
     spots = [(_place(formula, binding), message) for binding, message in found]
     spots += [*_one_size(formula, samples), *_never_equal(formula, samples), *_branches(probe)]
-    return [formula.marker.problem(f"not seen: {message}", *span, level=3) for span, message in spots]
+    hint = "extend the exercises until they show it"
+    return [formula.marker.problem(f"not seen: {message}", *span, hint=hint, level=3) for span, message in spots]
 
 
 def _place(formula: Formula, binding: Binding) -> tuple[int, int]:
@@ -109,9 +111,9 @@ def _own_numbers(formula: Formula) -> bool:
             return (isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int)) or own(node.value)
         if isinstance(node, ast.keyword) and node.arg in ("dim", "axis", "correction", "ddof", "keepdim"):
             return False
-        if isinstance(node, ast.Constant):
-            number = isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
-            return number and not any(math.isclose(abs(node.value), other) for other in said)
+        number = folded(node, {}) if isinstance(node, ast.Constant) else None
+        if number is not None:
+            return not any(math.isclose(abs(number), other) for other in said)
         return any(map(own, ast.iter_child_nodes(node)))
 
     return body is not None and own(body)

@@ -161,13 +161,18 @@ class _Calls:
                 yield f"# call {scope} of {self.source.module}"
 
     def _arguments(self, node: ast.AST | None, scope: str, prefix: str) -> str:
-        """A value for each argument without a default; `prefix` is what its variable is called by in the formulas."""
+        """A value for each argument without a default, and for those that a symbol stands for; `prefix` is what a
+        variable is called by in the formulas.
+        """
         if not isinstance(node, ast.FunctionDef):
             return ""
+        symbols = {binding.var for binding in self.table.symbols.get(scope, [])}
         positional = node.args.args[: len(node.args.args) - len(node.args.defaults)]
-        named = [a for a, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default is None]
+        optional = [a for a in node.args.args[len(positional) :] if prefix + a.arg in symbols]
+        keywords = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        named = [a for a, default in keywords if default is None or prefix + a.arg in symbols]
         said = [self._value(a.arg, a.annotation, scope, prefix) for a in positional if a.arg != "self"]
-        said += [f"{a.arg}={self._value(a.arg, a.annotation, scope, prefix)}" for a in named]
+        said += [f"{a.arg}={self._value(a.arg, a.annotation, scope, prefix)}" for a in [*optional, *named]]
         return ", ".join(said)
 
     def _value(self, name: str, annotation: ast.expr | None, scope: str, prefix: str) -> str:
