@@ -153,6 +153,10 @@ def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
             symbol.var = place
             open_.remove(symbol)
             places.remove(place)
+    for symbol in list(open_):
+        if _base(symbol.tex)[0] in taken & set(expressions(marker)):  # one name, two symbols: x beside x_i
+            symbol.var = _base(symbol.tex)[0]
+            open_.remove(symbol)
     arrays = [place for place in places if place in _array_arguments(marker)]
     indexed = [symbol for symbol in open_ if symbol.axes or symbol.shape]
     for some, left in ((indexed, arrays), (open_, places)):
@@ -161,8 +165,6 @@ def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
                 symbol.var = place
                 open_.remove(symbol)
                 places.remove(place)
-    for symbol in open_:  # one name, two symbols: x beside x_i
-        symbol.var = next((place for place in expressions(marker) if place == _base(symbol.tex)[0]), "")
     for symbol in symbols:
         symbol.text = words(symbol.var)
 

@@ -12,7 +12,7 @@ from mathdoc.constants import constants, folded
 from mathdoc.extract import Source
 from mathdoc.formula import Formula
 from mathdoc.problem import Problem
-from mathdoc.tree import Call, Cases, Indicator, Member, Node, Power, Reduce, walk
+from mathdoc.tree import Call, Cases, Indicator, Member, Node, Power, Reduce, Use, walk
 from mathdoc.tree import fixed as fixed_numbers
 
 LIMITS = {"clamp", "clip", "minimum", "maximum", "fmin", "fmax", "relu", "relu6", "hardtanh", "threshold", "leaky_relu"}
@@ -21,6 +21,8 @@ COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_e
 ROUNDINGS = {"floor", "ceil", "round", "rint", "trunc", "fix", "int", "long", "short", "half", "bfloat16"}
 FOLDS = {"abs", "absolute", "fabs"}
 PLACES = {"gather", "take_along_dim", "take_along_axis", "index_select", "one_hot", "take", "scatter"}
+SIZED = {"range", "arange", "linspace", "zeros", "ones", "full", "empty", "reshape", "view", "expand", "randn"}
+"""Calls whose plain numbers are sizes."""
 MODULES = {"torch", "np", "numpy", "jnp", "jax", "math", "F"}
 
 WHOLE_NUMBERS = re.compile(r"\b(u?int(8|16|32|64)?|long|short)\b")
@@ -65,7 +67,8 @@ def _operations(formula: Formula, tree: Node, calls: Sequence[tuple[ast.AST, str
     for kind, room, what in (
         ("limit", limits + choices, "limits a value"),
         ("choice", limits + choices, "chooses between values"),
-        ("comparison", limits + choices + folds, "compares values"),
+        ("comparison", limits + choices + folds + _ranges(tree), "compares values"),
+        ("or", len(calls) if formula.marker.whole else limits + choices, "chooses between values"),
         ("rounding", roundings, "rounds a value"),
         ("fold", limits + folds, "takes an absolute value"),
         ("never", 0, "replaces what is not a number"),
@@ -74,6 +77,13 @@ def _operations(formula: Formula, tree: Node, calls: Sequence[tuple[ast.AST, str
         if extra:
             message = f"the line {what} and the formula does not say so: `{ast.unparse(extra[-1])}`"
             yield formula.marker.problem(message, hint="write it in the formula, or leave it out", level=2)
+
+
+def _ranges(tree: Node) -> int:
+    """How many indices end before their arrays do, which code may see to by a comparison."""
+    ends = [node for node in walk(tree) if isinstance(node, Reduce) and any((node.lower, node.upper, node.apart))]
+    indices = [index for node in walk(tree) if isinstance(node, Use) for index in node.indices]
+    return len(ends) + sum(bool(index.shift or index.other) for index in indices)
 
 
 def _said(tree: Node) -> tuple[int, int, int, int]:
@@ -99,8 +109,10 @@ def _calls(value: ast.AST, helpers: Functions) -> Iterator[tuple[ast.AST, str]]:
     """The operations in an expression by kind, and those in the module's functions without markers that it calls."""
     conditions, places = _inside(value, _conditions), _inside(value, _places)
     for node in ast.walk(value):
-        if isinstance(node, ast.IfExp) or (isinstance(node, ast.BoolOp) and id(node) not in conditions):
+        if isinstance(node, ast.IfExp):
             yield node, "choice"
+        elif isinstance(node, ast.BoolOp) and id(node) not in conditions:
+            yield node, "or"
         elif isinstance(node, ast.Compare) and id(node) not in conditions and _of_numbers(node):
             yield node, "comparison"
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and id(node) not in places:
@@ -110,10 +122,8 @@ def _calls(value: ast.AST, helpers: Functions) -> Iterator[tuple[ast.AST, str]]:
             yield from ((node, kind) for _ in range(2 if kind == "limit" and _two_ended(node) else bool(kind)))
             if isinstance(node.func, ast.Name) and node.func.id in helpers:
                 without = {key: helper for key, helper in helpers.items() if key != node.func.id}
-                body = helpers[node.func.id].body
-                yield from (
-                    (node, inner) for part in body for _, inner in _calls(part, without) if inner != "comparison"
-                )
+                inside = [kind for part in helpers[node.func.id].body for _, kind in _calls(part, without)]
+                yield from ((node, kind) for kind in inside if kind not in ("comparison", "or"))
 
 
 def _kind(call: ast.Call, place: bool) -> str:
@@ -214,8 +224,10 @@ def _extremes(part: ast.AST, known: dict[str, float]) -> Iterator[tuple[ast.AST,
     if isinstance(part, (ast.Name, ast.Attribute)) and SMALL_NAME.search(name):
         yield part, math.nan
         return
+    sizes = isinstance(part, ast.Call) and ast.unparse(part.func).rpartition(".")[2] in SIZED
     for child in ast.iter_child_nodes(part):
-        yield from _extremes(child, known)
+        if not (sizes and isinstance(child, ast.Constant)):
+            yield from _extremes(child, known)
 
 
 def _axes(formula: Formula, code: Sequence[ast.AST]) -> Iterator[Problem]:

@@ -100,7 +100,9 @@ def quoted(tex: str) -> str:
 def exercises_text(package: str, sources: list[Source], tables: dict[str, Guessed]) -> str:
     """A file that calls each function with formulas on arrays whose sizes follow from the guessed axes."""
     axes = list(dict.fromkeys(axis for table in tables.values() for axis in table.axes))
-    sizes = {axis: SIZES[number % len(SIZES)] for number, axis in enumerate(axes)}
+    variables = [b.var for table in tables.values() for entries in table.symbols.values() for b in entries]
+    varied = " + seed" if any("len(" in var or ".shape[" in var for var in variables) else ""
+    sizes = {axis: f"{SIZES[number % len(SIZES)]}{varied}" for number, axis in enumerate(axes)}
     imports: list[str] = []
     calls: list[str] = []
     libraries = {"import numpy as np"}
@@ -136,7 +138,7 @@ def _maker(source: Source) -> tuple[str, str]:
 class _Calls:
     """The calls of a module's functions."""
 
-    def __init__(self, source: Source, table: Guessed, sizes: dict[str, int], maker: str) -> None:
+    def __init__(self, source: Source, table: Guessed, sizes: dict[str, str], maker: str) -> None:
         self.source, self.table, self.sizes, self.maker = source, table, sizes, maker
         self.numbers = count(3)
         self.used: set[str] = set()
@@ -181,9 +183,9 @@ class _Calls:
             for binding in entries:
                 mine = where == scope or where.startswith(f"{scope}.")
                 if mine and binding.var in (name, prefix + name) and (binding.axes or binding.shape):
-                    sizes = [self.sizes[axis] for axis in binding.axes or ()] + MATRIX[binding.shape]
+                    sizes = [self.sizes[axis] for axis in binding.axes or ()] + [*map(str, MATRIX[binding.shape])]
                     regular = " + 3 * np.eye(4, dtype=dtype)" if binding.shape == "matrix" else ""
-                    return self.maker.format(f"draw({', '.join(map(str, sizes))}){regular}")
+                    return self.maker.format(f"draw({', '.join(sizes)}){regular}")
         kind = ast.unparse(annotation) if annotation else ""
         if is_array(kind):
             return self.maker.format(f"draw({next(iter(self.sizes.values()), SIZES[0])})")
