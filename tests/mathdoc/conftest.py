@@ -47,7 +47,7 @@ def small(tmp_path: Path) -> SmallChecked:
         notation.mkdir(parents=True, exist_ok=True)
         lines = "".join(f"    {line}\n" for line in body.splitlines())
         imports = "import numpy as np\nimport torch\n"
-        (package / "__init__.py").write_text(f"{imports}{above}\ndef f(x, y=0.0):\n{lines}    return z\n")
+        (package / "__init__.py").write_text(f"{imports}{above}\ndef f(x, y=None):\n{lines}    return z\n")
         (notation / "small.toml").write_text(AXES + "[functions.f]\n" + entries)
         calls = "".join(f"    {line}\n" for line in call.splitlines())
         (tmp_path / "docs" / "exercises.py").write_text(EXERCISES + calls)

@@ -10,18 +10,16 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from mathdoc.extract import Source
+from mathdoc.extract import Function, Source, functions
 from mathdoc.formula import Formula
 from mathdoc.problem import Problem
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def between(source: Source, formulas: Sequence[Formula]) -> dict[str, Problem]:
     """A blind spot for each function with such lines, by the function's name."""
     found = {}
     marked = {id(marker.statement) for marker in source.markers}
-    for function, scope in _functions(source.tree):
+    for function, scope in functions(source.tree):
         inside = [formula for formula in formulas if formula.marker.scope == scope]
         whole = any(formula.marker.whole for formula in inside)
         lines = sorted({node.lineno for node in _unseen(function, marked, whole)} if inside else ())
@@ -31,17 +29,33 @@ def between(source: Source, formulas: Sequence[Formula]) -> dict[str, Problem]:
             hint = "write a formula there, or one above the function, or the reason into unmarked.toml:\n"
             hint += f'[between]\n"{source.module}.{scope}" = "..."'
             found[scope] = Problem(source.path, lines[0], function.col_offset, message, hint, level=3)
+        elif not inside:
+            found |= _set_elsewhere(source, function, scope, formulas)
     return found
 
 
-def _functions(tree: ast.AST, scope: str = "") -> Iterator[tuple[Function, str]]:
-    """Every function with its name as markers have it."""
-    for node in ast.iter_child_nodes(tree):
-        named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        inner = f"{scope}.{node.name}".lstrip(".") if named else scope  # type: ignore[attr-defined]
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node, inner
-        yield from _functions(node, inner)
+def _set_elsewhere(source: Source, function: Function, scope: str, formulas: Sequence[Formula]) -> dict[str, Problem]:
+    """An attribute that formulas of the class read, and that another method makes of an argument of another name."""
+    owner = scope.rpartition(".")[0]
+    read = {
+        binding.var: binding.tex
+        for formula in formulas
+        if owner and formula.marker.scope.startswith(f"{owner}.")
+        for binding in formula.bindings
+        if binding.var.startswith("self.")
+    }
+    arguments = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)} - {"self"}
+    for node in _statements(function.body):
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        for target in _targets(node):
+            var = ast.unparse(target)
+            if var in read and names & arguments and not _passes_on(node, ""):
+                message = (
+                    f"not seen: whether line {node.lineno} of `{scope}` gives `{var}` what `{read[var]}` stands for"
+                )
+                hint = f'write the reason into unmarked.toml:\n[between]\n"{source.module}.{scope}" = "..."'
+                return {scope: Problem(source.path, node.lineno, node.col_offset, message, hint, level=3)}
+    return {}
 
 
 def _ranges(lines: Iterable[int]) -> str:
@@ -86,7 +100,7 @@ def _passes_on(node: ast.stmt, last: str) -> bool:
     if not targets:
         return True
     value = getattr(node, "value", None)
-    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    values = value.elts if isinstance(value, ast.Tuple) else [value and _converted(value)]
     return not isinstance(node, ast.AugAssign) and [_name(part) for part in values] == [_name(part) for part in targets]
 
 
@@ -104,8 +118,9 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
 
 
 def _converted(value: ast.expr) -> ast.expr:
-    """The array of `float(array)` and `array.item()`."""
-    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("float", "int") and len(value.args) == 1:
+    """The array of `float(array)`, `np.asarray(array)` and `array.item()`."""
+    name = ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+    if isinstance(value, ast.Call) and name in ("float", "asarray", "array", "as_tensor") and len(value.args) == 1:
         return value.args[0]
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
         return value.func.value

@@ -46,6 +46,8 @@ class Sample:
     gradients: dict[Binding, Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """How many values an index takes that only the left-hand side has as an axis."""
+    raw: dict[Binding, Any] = field(default_factory=dict)
+    """What the values were copied from, until the line has run."""
 
 
 @dataclass
@@ -62,8 +64,16 @@ class Probe:
     failure: str = ""
     uncompared: dict[Binding, str] = field(default_factory=dict)
     """Symbols that have gradients, and why those were not compared."""
+    changed: set[Binding] = field(default_factory=set)
+    """Symbols whose arrays the line changed in place."""
+    branches: dict[tuple[int, bool], bool] = field(default_factory=dict)
+    """Of a function with a formula above it: the line of each condition with each of its outcomes, and whether it
+    ever had it."""
 
     def __post_init__(self) -> None:
+        if self.formula.marker.whole:
+            lines = [node.lineno for node in conditions(self.formula.marker.statement)]
+            self.branches = {(line, outcome): False for line in lines for outcome in (True, False)}
         wanted = [*self.formula.bindings, *self.formula.functions, *self.formula.others]
         self.codes = {binding: compile(binding.var, "<notation>", "eval") for binding in wanted}
 
@@ -89,8 +99,9 @@ class Recorder:
 
     def _before(self, number: int, scope: dict[str, Any], local: dict[str, Any]) -> None:
         probe = self.probes[number]
-        values = self._read(probe, scope, local)
-        sample = None if values is None else Sample(values, np.zeros(()))
+        raw: dict[Binding, Any] = {}
+        values = self._read(probe, scope, local, raw)
+        sample = None if values is None else Sample(values, np.zeros(()), raw=raw)
         if sample is not None and probe.differentiated < WITH_GRADIENTS:
             self.recording = False
             try:
@@ -107,6 +118,8 @@ class Recorder:
             return
         marker = probe.formula.marker
         probe.runs += 1
+        raw, sample.raw = sample.raw, {}
+        probe.changed |= {binding for binding, found in raw.items() if _differs(found, sample.values[binding])}
         position = len(probe.samples) if len(probe.samples) < KEPT else self.random.randrange(probe.runs)
         if position >= KEPT or (len(probe.samples) == KEPT and position < KEPT // 2):
             return
@@ -118,15 +131,25 @@ class Recorder:
             return
         probe.samples[position : position + 1] = [sample]
 
-    def _read(self, probe: Probe, scope: dict[str, Any], local: dict[str, Any]) -> dict[Binding, Array] | None:
+    def reached(self, numbers: Sequence[int], line: int, outcome: bool) -> None:
+        """A condition had this outcome."""
+        for number in numbers if self.recording else ():
+            self.probes[number].branches[line, outcome] = True
+
+    def _read(
+        self, probe: Probe, scope: dict[str, Any], local: dict[str, Any], raw: dict[Binding, Any]
+    ) -> dict[Binding, Array] | None:
         values: dict[Binding, Any] = {}
         functions = probe.formula.functions
-        raw: list[Any] = []
+        used: list[Any] = []
         for binding, code in probe.codes.items():
             try:
                 found = eval(code, scope, local)
-                raw.append(found)
-                values[binding] = on_arrays(found, raw) if binding in functions else to_array(found)
+                used.append(found)
+                values[binding] = on_arrays(found, used) if binding in functions else to_array(found)
+                fixed = isinstance(found, (int, float)) or binding in functions
+                if binding.var != probe.formula.marker.target and not fixed:
+                    raw[binding] = found
             except Exception as error:
                 if binding in probe.formula.others:
                     continue
@@ -157,9 +180,18 @@ class Recorder:
             probe.differentiated += 1
             sample.weights = found[0]
             sample.gradients = {names[name]: slope for name, slope in found[1].items()}
-            if _stopped_around(raw.values()):
+            if formula.marker.stopped or _stopped_around(raw.values()):
                 sample.gradients = {binding: np.zeros_like(slope) for binding, slope in sample.gradients.items()}
         probe.uncompared |= {binding: why for binding in smooth if binding not in sample.gradients}
+
+
+def _differs(found: Any, before: Array) -> bool:
+    """Whether an array no longer holds what was copied from it."""
+    try:
+        now = to_array(found)
+    except NotAnArrayError:
+        return False
+    return now.shape != before.shape or not np.array_equal(now, before, equal_nan=True)
 
 
 def part_of(result: Any, part: tuple[int, int]) -> Any:
@@ -205,7 +237,7 @@ class _Rewriter(ast.NodeTransformer):
             return self.generic_visit(node)
         before, after = _call("before", numbers), _call("after", numbers)
         if isinstance(node, ast.FunctionDef):
-            return _watched(self.generic_visit(node), before, after)
+            return _watched(_Branches(numbers).visit(self.generic_visit(node)), before, after)
         if isinstance(node, ast.Return) and node.value is not None:
             kept = ast.Assign([ast.Name(RETURNED, ast.Store())], node.value)
             statements: list[ast.stmt] = [before, kept, after, ast.Return(ast.Name(RETURNED, ast.Load()))]
@@ -238,6 +270,27 @@ def _watched(function: Any, before: ast.stmt, after: ast.stmt) -> ast.FunctionDe
     function.body = [*function.body[:start], ast.copy_location(before, function.body[0]), *flat]
     watched: ast.FunctionDef = ast.fix_missing_locations(function)
     return watched
+
+
+def conditions(function: ast.AST) -> list[ast.If]:
+    """The conditions of a function, but for guards, which only raise an error."""
+    found = [node for node in ast.walk(function) if isinstance(node, ast.If)]
+    return [node for node in found if node.orelse or not all(isinstance(part, ast.Raise) for part in node.body)]
+
+
+class _Branches(ast.NodeTransformer):
+    """Tells a hook which way each condition goes."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = numbers
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        """Both ways."""
+        self.generic_visit(node)
+        for outcome, body in ((True, node.body), (False, node.orelse)):
+            call = ast.parse(f"{HOOK}.reached({self.numbers}, {node.lineno}, {outcome})").body[0]
+            body.insert(0, ast.copy_location(call, node))
+        return node
 
 
 class _Returns(ast.NodeTransformer):

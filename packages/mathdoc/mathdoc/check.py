@@ -5,7 +5,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,7 @@ from mathdoc.names import strange_names
 from mathdoc.notation import Notation, read_notation
 from mathdoc.problem import MathdocError, Problem
 from mathdoc.reading import line_faults
+from mathdoc.said import unsaid, wrong_defaults
 from mathdoc.settings import Settings
 from mathdoc.unmarked import Excuses, unmarked
 from mathdoc.verify import Verdict, verify
@@ -60,10 +61,12 @@ class Report:
         return [verdict for verdict in self.verdicts if verdict.formula.marker.module == module]
 
 
-def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEEDS) -> Report:
-    """All levels; without `truth` the first three, which run nothing of the package."""
+def check(
+    settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEEDS, modules: Collection[str] | None = None
+) -> Report:
+    """All levels; without `truth` the first three, which run nothing of the package. `modules` are all if not said."""
     began, cpu = time.perf_counter(), time.process_time()
-    sources = package_sources(settings.package)
+    sources = package_sources(settings.package, modules)
     report = Report(settings, sources, {})
     formulas: list[Formula] = []
     for source in sources:
@@ -72,6 +75,7 @@ def check(settings: Settings, *, truth: bool = True, seeds: Sequence[int] = SEED
         found, problems = understand(source, notation)
         formulas += found
         report.problems += [*problems, *strange_names(source, notation, found), *line_faults(source, found)]
+        report.problems += wrong_defaults(source, found)
     report.problems += [*_stray_tables(settings, report), *unmarked(sources, settings.notation.parent)]
     _look_between(report, formulas)
     if truth:
@@ -90,7 +94,9 @@ def _look_between(report: Report, formulas: Sequence[Formula]) -> None:
     """What functions do between their formulas, but for what is excused."""
     excuses = Excuses(report.settings.notation.parent, "between")
     for source in report.sources:
-        for scope, spot in between(source, [f for f in formulas if f.marker.path == source.path]).items():
+        inside = [formula for formula in formulas if formula.marker.path == source.path]
+        report.between += unsaid(source, inside)
+        for scope, spot in between(source, inside).items():
             reason = excuses.reason(f"{source.module}.{scope}")
             if reason:
                 report.excused.append(f"{source.module}.{scope}: {spot.message}: {reason}")

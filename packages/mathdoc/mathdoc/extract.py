@@ -16,6 +16,7 @@ import io
 import math
 import re
 import tokenize
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ MARKER = re.compile(
 )
 PART = "__mathdoc_part__"
 """A function that takes one of several returned values out of them."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+NO_GRADIENTS = re.compile(r"\b(no_grad|inference_mode)\b|set_grad_enabled\(False\)")
 ALMOST = re.compile(r"#\s*latex\b", re.IGNORECASE)
 
 
@@ -50,6 +53,8 @@ class Marker:
     prose: bool = False
     part: tuple[int, int] = (0, 1)
     """Of a function that returns several values: which one it is about, and how many there are."""
+    stopped: bool = False
+    """Whether the code around it switches gradients off."""
 
     @property
     def lines(self) -> range:
@@ -108,12 +113,13 @@ class Source:
     problems: list[Problem] = field(default_factory=list)
 
 
-def package_sources(package: Path) -> list[Source]:
-    """Every module of a package, in the order of their names. Module names leave out the package's own."""
+def package_sources(package: Path, modules: Collection[str] | None = None) -> list[Source]:
+    """The modules of a package, all or some, in the order of their names, which leave out the package's own."""
     paths = sorted(package.rglob("*.py"))
     if not paths:
         raise MathdocError(f"{package} holds no Python files: name the folder of a package.")
-    return [read_source(path, _module_name(package, path)) for path in paths]
+    named = [(path, _module_name(package, path)) for path in paths]
+    return [read_source(path, module) for path, module in named if modules is None or module in modules]
 
 
 def read_source(path: Path, module: str) -> Source:
@@ -126,6 +132,7 @@ def read_source(path: Path, module: str) -> Source:
         empty.problems.append(Problem(path, error.lineno or 1, (error.offset or 1) - 1, f"not Python: {error.msg}"))
         return empty
     statements = _statements(source.tree)
+    stopped = {id(node) for node in _without_gradients(source.tree)}
     for comment, found in _comments(source):
         statement = _owner(source, comment, statements)
         if statement is not None:
@@ -135,10 +142,35 @@ def read_source(path: Path, module: str) -> Source:
             about = (slack, found["reason"] or "", bool(found["prose"]))
             tex = comment.string[found.end() :].strip()
             node, scope = statement
-            source.markers.append(Marker(path, module, scope, comment.start[0], start, tex, node, *about))
+            made = Marker(path, module, scope, comment.start[0], start, tex, node, *about)
+            source.markers.append(replace(made, stopped=id(node) in stopped))
     _refuse_seconds(source)
     _number_parts(source)
     return source
+
+
+def functions(tree: ast.AST, scope: str = "") -> Iterator[tuple[Function, str]]:
+    """Every function with its name as markers have it."""
+    for node in ast.iter_child_nodes(tree):
+        named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        inner = f"{scope}.{node.name}".lstrip(".") if named else scope  # type: ignore[attr-defined]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node, inner
+        yield from functions(node, inner)
+
+
+def _without_gradients(tree: ast.AST, off: bool = False) -> Iterator[ast.AST]:
+    """The statements for which the code itself switches gradients off, in a block or for a function."""
+    for node in ast.iter_child_nodes(tree):
+        switches: list[ast.expr] = []
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            switches = [item.context_expr for item in node.items]
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            switches = list(node.decorator_list)
+        found = off or any(NO_GRADIENTS.search(ast.unparse(part)) for part in switches)
+        if found:
+            yield node
+        yield from _without_gradients(node, found)
 
 
 def _first_line(node: ast.stmt) -> int:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mathdoc.constants import with_number
 from mathdoc.extract import Marker, Source
 from mathdoc.lexer import Token, closing, separated, tokens
 from mathdoc.notation import Binding, arithmetic, normal
 from mathdoc.parser import parse, split_equation
 from mathdoc.problem import FormulaError
 from mathdoc.shapes import shape_of
+from mathdoc.tree import Use, walk
 from mathdoc.words import REDUCTIONS, RELATIONS
 
 WORDS = {
@@ -82,6 +84,9 @@ def guessed(source: Source) -> Guessed:
         for binding in found.symbols.get(marker.scope, []):
             if binding.var == marker.target:
                 binding.when = "before"
+    for scope, entries in found.symbols.items():
+        for binding in entries:
+            binding.text = with_number(source.tree, scope, binding.var, binding.text)
     return found
 
 
@@ -91,7 +96,7 @@ def _read(marker: Marker, entries: list[Binding], lefts: list[Binding], found: G
     new: list[Binding] = []
     while True:
         try:
-            parse(right, [*lefts, *entries, *new], found.axes)
+            tree = parse(right, [*lefts, *entries, *new], found.axes)
             break
         except FormulaError as error:
             if error.message != "UNKNOWN":
@@ -107,8 +112,14 @@ def _read(marker: Marker, entries: list[Binding], lefts: list[Binding], found: G
             applied = marker.tex[error.end : error.end + 1] == "(" and _score(tex, called_name(marker))
             matrices = any(binding.shape in ("matrix", "vector") for binding in [*lefts, *entries])
             new.append(_function(tex, marker) if applied else _symbol(tex, marker, found.axes, matrices))
-    _assign(new, marker, taken={binding.var for binding in [*lefts, *entries]} - {marker.target})
+    used = {id(node.binding) for node in walk(tree) if isinstance(node, Use)}
+    again = [binding for binding in entries if not binding.var and id(binding) in used]  # no earlier line had it
+    _assign([*again, *new], marker, taken={binding.var for binding in [*lefts, *entries]} - {marker.target})
     entries += new
+    for binding in [*again, *new]:
+        if not binding.var:
+            binding.var = _size(binding.tex, marker.tex, [one for one in [*entries, *lefts] if id(one) in used])
+            binding.text = words(binding.var)
     tex = marker.tex[left[0].start : left[-1].end]
     made = Binding(tex, marker.target, _axes(tex, found.axes), assigned=True)
     made.shape = shape_of(parse(right, [*lefts, *entries], found.axes))
@@ -117,12 +128,23 @@ def _read(marker: Marker, entries: list[Binding], lefts: list[Binding], found: G
         found.meanings.setdefault(tex, words(marker.target))
 
 
+def _size(tex: str, formula: str, known: Iterable[Binding]) -> str:
+    """The size that the upper end of a sum stands for: that of an array with its index."""
+    over = re.search(rf"_\{{?(\w)\s*=\s*[01]\}}?\^\{{?{re.escape(tex)}\b", formula)
+    for binding in known:
+        if over and binding.var and over[1] in (binding.axes or ()):
+            at = (binding.axes or ()).index(over[1])
+            return f"{binding.var}.shape[{at}]" if at else f"len({binding.var})"
+    return ""
+
+
 def _symbol(tex: str, marker: Marker, axes: Iterable[str], matrices: bool) -> Binding:
     """A symbol with its indices; without any, beside a transpose, an inverse or `matrices`, it is one or a vector."""
     made = Binding(tex, "", _axes(tex, axes), scope=marker.scope)
     base, _ = _base(tex)
     beside = re.search(r"\^\{?(-1|\\top|T\b|\\mathsf|-\\top)", marker.tex) or (matrices and len(base) == 1)
-    if not made.axes and beside:
+    norm = re.search(rf"\\\|\s*{re.escape(tex)}\s*\\\|", marker.tex)
+    if not made.axes and (norm or beside):
         made.shape = "matrix" if base[:1].isupper() else "vector"
     return made
 
@@ -167,6 +189,10 @@ def _assign(symbols: list[Binding], marker: Marker, taken: set[str]) -> None:
             symbol.var = place
             open_.remove(symbol)
             places.remove(place)
+    for symbol in list(open_):
+        if _base(symbol.tex)[0] in taken & set(expressions(marker)):  # one name, two symbols: x beside x_i
+            symbol.var = _base(symbol.tex)[0]
+            open_.remove(symbol)
     arrays = [place for place in places if place in _array_arguments(marker)]
     indexed = [symbol for symbol in open_ if symbol.axes or symbol.shape]
     for some, left in ((indexed, arrays), (open_, places)):
@@ -238,15 +264,15 @@ def expressions(marker: Marker) -> list[str]:
         return []
     found: list[str] = []
 
-    def walk(node: ast.AST) -> None:
+    def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id == "len":
                 found.append(ast.unparse(node))
                 return
-            if isinstance(node.func, ast.Attribute):
-                walk(node.func.value)
+            if isinstance(node.func, ast.Attribute) and ast.unparse(node.func).split(".")[0] not in CONSTANTS:
+                visit(node.func.value)
             for part in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                walk(part)
+                visit(part)
         elif isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and not arithmetic(ast.unparse(node)):
             text = (
                 ast.unparse(node.value) if isinstance(node, ast.Attribute) and node.attr == "T" else ast.unparse(node)
@@ -255,9 +281,9 @@ def expressions(marker: Marker) -> list[str]:
                 found.append(text)
         else:
             for child in ast.iter_child_nodes(node):
-                walk(child)
+                visit(child)
 
-    walk(value)
+    visit(value)
     if isinstance(marker.statement, ast.AugAssign):
         found.insert(0, marker.target)
     return list(dict.fromkeys(found))

@@ -113,7 +113,9 @@ def quoted(tex: str) -> str:
 def exercises_text(package: str, sources: list[Source], tables: dict[str, Guessed]) -> str:
     """A file that calls each function with formulas on arrays whose sizes follow from the guessed axes."""
     axes = list(dict.fromkeys(axis for table in tables.values() for axis in table.axes))
-    sizes = {axis: SIZES[number % len(SIZES)] for number, axis in enumerate(axes)}
+    variables = [b.var for table in tables.values() for entries in table.symbols.values() for b in entries]
+    varied = " + seed" if any("len(" in var or ".shape[" in var for var in variables) else ""
+    sizes = {axis: f"{SIZES[number % len(SIZES)]}{varied}" for number, axis in enumerate(axes)}
     imports: list[str] = []
     calls: list[str] = []
     names: set[str] = set()
@@ -156,7 +158,7 @@ def _maker(source: Source) -> tuple[str, str]:
 class _Calls:
     """The calls of a module's functions."""
 
-    def __init__(self, source: Source, table: Guessed, sizes: dict[str, int], maker: str) -> None:
+    def __init__(self, source: Source, table: Guessed, sizes: dict[str, str], maker: str) -> None:
         self.source, self.table, self.sizes, self.maker = source, table, sizes, maker
         self.numbers = count(3)
         self.used: set[str] = set()
@@ -181,13 +183,18 @@ class _Calls:
                 yield f"# call {scope} of {self.source.module}"
 
     def _arguments(self, node: ast.AST | None, scope: str, prefix: str) -> str:
-        """A value for each argument without a default; `prefix` is what its variable is called by in the formulas."""
+        """A value for each argument without a default, and for those that a symbol stands for; `prefix` is what a
+        variable is called by in the formulas.
+        """
         if not isinstance(node, ast.FunctionDef):
             return ""
+        symbols = {binding.var for binding in self.table.symbols.get(scope, [])}
         positional = node.args.args[: len(node.args.args) - len(node.args.defaults)]
-        named = [a for a, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if default is None]
+        optional = [a for a in node.args.args[len(positional) :] if prefix + a.arg in symbols]
+        keywords = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        named = [a for a, default in keywords if default is None or prefix + a.arg in symbols]
         said = [self._value(a.arg, a.annotation, scope, prefix) for a in positional if a.arg != "self"]
-        said += [f"{a.arg}={self._value(a.arg, a.annotation, scope, prefix)}" for a in named]
+        said += [f"{a.arg}={self._value(a.arg, a.annotation, scope, prefix)}" for a in [*optional, *named]]
         return ", ".join(said)
 
     def _value(self, name: str, annotation: ast.expr | None, scope: str, prefix: str) -> str:
@@ -199,9 +206,9 @@ class _Calls:
                 mine = where == scope or where.startswith(f"{scope}.")
                 array = binding.axes or binding.shape in ("vector", "matrix")
                 if mine and binding.var in (name, prefix + name) and array:
-                    sizes = [self.sizes[axis] for axis in binding.axes or ()] + MATRIX[binding.shape]
+                    sizes = [self.sizes[axis] for axis in binding.axes or ()] + [*map(str, MATRIX[binding.shape])]
                     regular = " + 3 * np.eye(4, dtype=dtype)" if binding.shape == "matrix" else ""
-                    return maker.format(f"draw({', '.join(map(str, sizes))}){regular}")
+                    return maker.format(f"draw({', '.join(sizes)}){regular}")
                 if mine and binding.var == name and binding.shape == "function":
                     return "lambda *x: sum(part * part for part in x)"
         if is_array(kind):

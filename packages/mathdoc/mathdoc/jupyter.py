@@ -24,9 +24,12 @@ from mathdoc.guess import guessed
 from mathdoc.init import table_text
 from mathdoc.notation import Binding, normal, read_notation
 from mathdoc.problem import MathdocError
+from mathdoc.reading import line_faults
 from mathdoc.verify import verify
 
 ENTRY = re.compile(r"^#:(.*)$", re.MULTILINE)
+PASTE = re.compile(r"paste into cell\.toml:\n\s*\[[^\n]*\]\n(\s*)(?=')")
+"""What a message says of a table, which a cell has in its own lines."""
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -56,6 +59,8 @@ def checked_cell(cell: str, names: dict[str, Any]) -> str:
             _put(table.symbols, tex, binding)
         (Path(folder) / "cell.toml").write_text(table_text(table))
         formulas, problems = understand(source, read_notation(Path(folder), "cell"))
+        problems = [problem for problem in problems if "it is not said yet" not in problem.message]
+        problems += (faults := line_faults(source, formulas))
         recorder = Recorder(formulas)
         with computing("float64"):
             space = {name: _double(value) for name, value in names.items()} | {HOOK: recorder}
@@ -65,8 +70,11 @@ def checked_cell(cell: str, names: dict[str, Any]) -> str:
         lines = []
         for formula, probe in zip(formulas, recorder.probes, strict=True):
             verdict = verify(formula, {"float64": probe})
+            if any(fault.line == formula.marker.line for fault in faults):
+                continue
             lines += [str(problem) for problem in verdict.problems] or [f"{verdict.status}: {formula.marker.tex}"]
-        return "\n".join([*map(str, problems), *lines]).replace(f"{folder}/", "")
+        said = "\n".join([*map(str, problems), *lines]).replace(f"{folder}/", "")
+        return PASTE.sub(r"write into the cell:\n\1#: ", said)
 
 
 def _written(cell: str) -> dict[str, dict[str, str]]:

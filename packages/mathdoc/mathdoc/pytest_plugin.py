@@ -76,13 +76,13 @@ class FormulaFile(pytest.File):
         """One test for the markers and the table, one for each formula, one for their levels."""
         report = _report(self.config, self.package, truth=False)
         yield NotationItem.from_parent(self, name="notation")
-        if report.settings.baseline.is_file():
-            yield BaselineItem.from_parent(self, name="baseline")
         for verdict in report.verdicts:
             formula = verdict.formula
             if formula.marker.path == self.path:
                 name = formula.anchor.removeprefix("f-")
                 yield FormulaItem.from_parent(self, name=name, formula_id=formula.id, line=formula.marker.line)
+        if report.settings.baseline.is_file():
+            yield BaselineItem.from_parent(self, name="baseline")
 
 
 class _Item(pytest.Item):

@@ -1,125 +1,25 @@
-"""What a line's code alone tells: a limit that its formula lacks, a symbol that it does not read, one written again."""
+"""What a line's code alone tells: what its formula does not say, a symbol that it does not read, one written again."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from mathdoc.extract import Source
 from mathdoc.formula import Formula
+from mathdoc.hidden import MODULES, hidden_faults
 from mathdoc.lexer import tokens
+from mathdoc.notation import normal
 from mathdoc.problem import Problem
-from mathdoc.tree import Apply, Call, Cases, Indicator, Member, Node, Power, Reduce, walk
-
-LIMITS = {"clamp", "clamp_min", "clamp_max", "clip", "minimum", "maximum", "fmin", "fmax", "relu", "relu6", "hardtanh"}
-CHOICES = {"where", "masked_fill", "masked_select", "heaviside", "piecewise", "select", "choose"}
-NEVER = {"nan_to_num", "nansum", "nanmean", "nanmax", "nanmin", "nanstd", "nanvar", "nanmedian"}
-ROUNDINGS = {"floor", "ceil", "round", "rint", "trunc", "int"}
-FOLDS = {"abs", "absolute", "fabs"}
-MODULES = {"torch", "np", "numpy", "jnp", "jax", "math", "F"}
-
-Functions = dict[str, ast.FunctionDef]
+from mathdoc.tree import Apply, walk
 
 
 def line_faults(source: Source, formulas: list[Formula]) -> list[Problem]:
     """Every fault that shows without running anything."""
-    marked = {marker.scope for marker in source.markers}
-    helpers = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.name not in marked}
-    found: list[Problem] = []
+    found: list[Problem] = list(hidden_faults(source, formulas))
     for formula in formulas:
         if formula.tree is not None:
-            found += [
-                *_hidden(formula, helpers, _unmarked(formula, formulas)),
-                *_unread(formula, formulas),
-                *_misnamed(formula),
-            ]
-            found += _misplaced(formula)
+            found += [*_unread(formula, formulas), *_misnamed(formula), *_misplaced(formula)]
     return found + list(_stale(source, formulas))
-
-
-# --- branches of the code ---------------------------------------------------------------------------------------
-
-
-def _hidden(formula: Formula, helpers: Functions, unmarked: Sequence[ast.stmt]) -> Iterator[Problem]:
-    """Limits, choices and roundings in the line that its formula does not say; above a function, in all its lines."""
-    if formula.tree is None or formula.marker.value is None:
-        return
-    calls = list(_calls(formula.marker.value, helpers))
-    limits, choices, roundings, folds = _said(formula.tree)
-    if formula.marker.whole:
-        calls += [call for statement in unmarked for call in _calls(statement, helpers)]
-    for names, room, what in (
-        (LIMITS, limits + choices, "limits a value"),
-        (CHOICES, limits + choices, "chooses between values"),
-        (ROUNDINGS, roundings, "rounds a value"),
-        (FOLDS, limits + folds, "takes an absolute value"),
-        (NEVER, 0, "replaces what is not a number"),
-    ):
-        extra = [call for call, name in calls if name in names][room:]
-        if extra:
-            message = f"the line {what} and the formula does not say so: `{ast.unparse(extra[-1])}`"
-            yield formula.marker.problem(message, hint="write it in the formula, or leave it out", level=2)
-
-
-def _unmarked(formula: Formula, formulas: Sequence[Formula]) -> list[ast.stmt]:
-    """The plain statements of a function that has a formula above it, but for those with one of their own."""
-    marked = {id(other.marker.statement) for other in formulas}
-    plain = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
-    nodes = ast.walk(formula.marker.statement) if formula.marker.whole else ()
-    return [node for node in nodes if isinstance(node, plain) and id(node) not in marked]
-
-
-def _said(tree: Node) -> tuple[int, int, int, int]:
-    """How many limits, choices, roundings and absolute values a formula has."""
-    limits = choices = roundings = folds = 0
-    for node in walk(tree):
-        if isinstance(node, Call):
-            limits += {"clip": 2, "max": 1, "min": 1, "relu": 1}.get(node.function, 0)
-            roundings += node.function in ("floor", "ceil", "round", "sign")
-            folds += node.function in ("abs", "sqrt", "norm", "norm1", "norminf")
-        elif isinstance(node, Reduce):
-            limits += node.kind in ("max", "min")
-            choices += node.member is not None
-        elif isinstance(node, (Indicator, Member)):
-            choices += 1
-        elif isinstance(node, Cases):
-            choices += len(node.values)
-        folds += isinstance(node, Power)
-    return limits, choices, roundings, folds
-
-
-def _calls(value: ast.AST, helpers: Functions) -> Iterator[tuple[ast.AST, str]]:
-    """The calls in an expression by name, and those in the module's functions without markers that it calls."""
-    for node in ast.walk(value):
-        if isinstance(node, ast.IfExp):
-            yield node, "where"
-        if not isinstance(node, ast.Call):
-            continue
-        name = ast.unparse(node.func).rpartition(".")[2].rstrip("_")
-        yield node, ("minimum" if name in ("max", "min") and _of_two(node) else name)
-        if name in ("clamp", "clip") and _two_ended(node):
-            yield node, name  # as a minimum of a maximum, it limits twice
-        if isinstance(node.func, ast.Name) and node.func.id in helpers:
-            without = {key: helper for key, helper in helpers.items() if key != node.func.id}
-            yield from ((node, inner) for _, inner in _calls(helpers[node.func.id], without))
-
-
-def _of_two(call: ast.Call) -> bool:
-    """Whether a `max` or `min` is that of two values, not that over an axis."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    module = isinstance(owner, ast.Name) and owner.id in MODULES
-    given = len(call.args) + (0 if owner is None or module else 1)
-    axis = bool(call.args) and isinstance(_positive(call.args[-1]), ast.Constant)
-    return given >= 2 and (owner is None or not axis)
-
-
-def _two_ended(call: ast.Call) -> bool:
-    """Whether a clamp has a lower and an upper end."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    module = owner is None or (isinstance(owner, ast.Name) and owner.id in MODULES)
-    return len(call.args) + len(call.keywords) - module >= 2
-
-
-def _positive(node: ast.expr) -> ast.expr:
-    return node.operand if isinstance(node, ast.UnaryOp) else node
 
 
 # --- symbols and variables --------------------------------------------------------------------------------------
@@ -231,7 +131,7 @@ def _written(tex: str) -> Iterator[tuple[str, int]]:
 
 def _stale(source: Source, formulas: list[Formula]) -> Iterator[Problem]:
     """A variable that a formula defines is not written again without a formula, nor one that a formula reads."""
-    marked = {id(formula.marker.statement) for formula in formulas}
+    marked = {id(formula.marker.statement): formula for formula in formulas}
     for function in ast.walk(source.tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
@@ -240,9 +140,11 @@ def _stale(source: Source, formulas: list[Formula]) -> Iterator[Problem]:
         here = [formula for formula in here if _innermost(function, formula.marker.statement)]
         here = [formula for formula in here if not formula.marker.whole]
         for target, place in _writes(function):
-            if id(place) in marked:
-                continue
+            writer = marked.get(id(place))
             for formula in here:
+                if writer is not None:
+                    yield from _renamed(function, formula, writer)
+                    continue
                 what = _made_stale(function, formula, target, place)
                 if what:
                     yield formula.marker.problem(
@@ -266,6 +168,25 @@ def _made_stale(function: ast.AST, formula: Formula, target: str, place: ast.stm
     if target in read and target in parameters and place.lineno < statement.lineno:
         return f"`{read[target].tex}` is the argument `{target}`"
     return ""
+
+
+def _renamed(function: ast.AST, formula: Formula, writer: Formula) -> Iterator[Problem]:
+    """A symbol of the table whose variable an earlier formula has given another value: that value has its symbol."""
+    statement, earlier = formula.marker.statement, writer.marker.statement
+    if earlier.lineno >= statement.lineno or _exclusive(function, earlier, statement):
+        return
+    for binding in formula.bindings:
+        other = _without_index(binding.tex) != _without_index(writer.left.tex)
+        if binding.var == writer.marker.target and not binding.assigned and other:
+            span = next(use.span for use in formula.uses if use.binding is binding)
+            message = (
+                f"`{binding.tex}` is `{binding.var}`, which has become `{writer.left.tex}` in line {earlier.lineno}"
+            )
+            yield formula.marker.problem(message, *span, hint="compute this line before that one", level=2)
+
+
+def _without_index(tex: str) -> str:
+    return re.sub(r"_(\{[^{}]*\}|.)", "", normal(tex).replace(" ", ""))
 
 
 def _innermost(function: ast.AST, statement: ast.stmt) -> bool:

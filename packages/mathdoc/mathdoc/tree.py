@@ -1,5 +1,6 @@
 """A formula as a tree. Nodes are values: a mutant is a tree with one node replaced."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -297,3 +298,36 @@ def free_axes(node: Node) -> frozenset[str]:
     if isinstance(node, Integral):
         return below - free_axes(node.over)
     return below
+
+
+def fixed(tree: Node) -> set[float]:
+    """The numbers that stand in a formula, also as powers, products and fractions of such: 10^{-8}."""
+    found: set[float] = set()
+
+    def value(node: Node) -> float | None:
+        below = [value(child) for child in children(node)]
+        known = [number for number in below if number is not None]
+        result = None
+        if isinstance(node, Number):
+            result = node.value
+        elif known and len(known) == len(below):
+            try:
+                result = _computed(node, known)
+            except ArithmeticError:
+                result = None
+        if isinstance(result, float):
+            found.add(result)
+        return result
+
+    value(tree)
+    return found
+
+
+def _computed(node: Node, parts: list[float]) -> float | None:
+    if isinstance(node, Sum):
+        return sum(sign * part for sign, part in zip(node.signs, parts, strict=True))
+    if isinstance(node, (Product, Elementwise)):
+        return math.prod(parts)
+    if isinstance(node, Quotient):
+        return parts[0] / parts[1]
+    return parts[0] ** parts[1] if isinstance(node, Power) else None

@@ -20,9 +20,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from mathdoc.extract import Source
+from mathdoc.hidden import MODULES
 from mathdoc.notation import METHODS
 from mathdoc.problem import MathdocError, Problem
-from mathdoc.reading import MODULES
 
 FILE = "unmarked.toml"
 OPERATIONS = 2

@@ -1,6 +1,5 @@
 """Level 3: is the right-hand side, evaluated on what the line saw, what the line computed? And does a pass mean it?"""
 
-import re
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 
@@ -17,6 +16,7 @@ from mathdoc.notation import Binding
 from mathdoc.problem import FormulaError, Problem, ShapeError
 from mathdoc.repair import repair
 from mathdoc.rounding import rounding
+from mathdoc.said import NUMBER
 from mathdoc.shapes import TAIL
 from mathdoc.tree import Call, Cases, Indicator, Member, Node, Reduce, Use, free_axes, walk
 
@@ -28,8 +28,6 @@ SMALL = 1e-3
 
 DIFFERENT = 1e-4
 """Gradients that differ by more, relatively, are not the same; a stop-gradient more or less changes them far more."""
-
-NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?=$|[:;])")
 
 BOTH_SIDES = {
     "max": {"left", "right"},
@@ -86,6 +84,11 @@ def _verify(verdict: Verdict, tree: Node, probes: dict[str, Probe]) -> None:
         if verdict.problems:
             return
     _guard(verdict, tree, probes["float64"].samples)
+    verdict.problems += [
+        marker.problem(f"the line changes `{binding.var}` in place, and `{binding.tex}` is only read here", level=3)
+        for binding in formula.bindings
+        if binding in probes["float64"].changed
+    ]
     if not verdict.problems:
         verdict.status = "slack" if marker.slack else "verified" if verdict.mutants else "prose"
         verdict.blind = blind_spots(formula, probes["float64"], verdict.compared)

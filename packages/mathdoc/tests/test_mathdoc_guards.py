@@ -93,7 +93,10 @@ def test_slack_lets_a_stated_difference_pass(messages: Messages) -> None:
 
 
 def test_the_same_difference_without_slack_is_refused(messages: Messages) -> None:
-    assert len(messages("# LaTeX: z = \\frac{x}{y}\nz = x / (y + 1e-8)", TWO, "f(1.5, 2.0)")) == 1
+    said = messages("# LaTeX: z = \\frac{x}{y}\nz = x / (y + 1e-8)", TWO, "f(1.5, 2.0)")
+    assert len(said) == 2
+    assert "the line has `1e-08`" in said[0]
+    assert "relative difference 5.0e-09" in said[1]
 
 
 def test_a_symbol_has_one_meaning_in_a_function(messages: Messages) -> None:

@@ -195,6 +195,15 @@ def test_a_cell_may_say_what_its_symbols_stand_for(shell, capsys: pytest.Capture
     assert capsys.readouterr().out == "verified: v_n = \\sqrt{2 g h_n}\n"
 
 
+def test_a_cell_is_read_as_well_as_run(shell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_cell_magic("mathdoc", "", CELL.replace("* level", "* np.minimum(level, 99)"))
+    said = capsys.readouterr().out
+    assert "the line limits a value and the formula does not say so" in said
+    assert "verified" not in said
+    shell.run_cell_magic("mathdoc", "", "# LaTeX: w_n = k h_n\nw = 3 * level\n")
+    assert "write into the cell:\n      #: 'k' = { var = " in capsys.readouterr().out
+
+
 def test_a_cell_without_a_formula_is_told_so_and_run(shell, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_cell_magic("mathdoc", "", "answer = 42\n")
     assert "this cell has no formula" in capsys.readouterr().out

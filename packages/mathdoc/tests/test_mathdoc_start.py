@@ -104,6 +104,34 @@ def test_two_symbols_that_were_guessed_the_wrong_way_round_are_named(
     assert "it would hold if `h` were `exponent` and `K` were `half`: see the table" in capsys.readouterr().out
 
 
+MEANS = """import numpy as np
+
+
+def means(x: np.ndarray, a: float, limit: float = 0.25) -> float:
+    # LaTeX: s = \\sum_{i=1}^{N} x_i
+    s = x.sum()
+    # LaTeX: m = \\frac{s}{N} + a
+    m = s / len(x) + a
+    # LaTeX: r = \\|x\\|_2 - c
+    r = np.linalg.norm(x) - limit
+    return s * m * r
+"""
+
+
+def test_sizes_norms_and_defaults_are_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text(MEANS)
+    monkeypatch.chdir(tmp_path)
+    main(["init", "lab"])
+    table = (tmp_path / "docs" / "notation" / "lab.toml").read_text()
+    assert '\'N\' = { var = "len(x)", text = "number of x" }' in table
+    assert '\'x\' = { var = "x", shape = "vector", text = "x" }' in table
+    assert '\'c\' = { var = "limit", text = "0.25 by default: limit" }' in table
+    report = check(find_settings())
+    assert [str(problem) for problem in report.problems] == []
+    assert [spot.message for spot in report.blind if "between" not in spot.message] == []
+
+
 @pytest.fixture
 def tanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with formulas and nothing else."""
@@ -117,7 +145,7 @@ def tanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_guessed_from_the_names_is_enough_to_verify(tanks: Path) -> None:
     assert main(["init", "tanks"]) == 0
     table = (tanks / "docs" / "notation" / "water.toml").read_text()
-    assert '\'g\' = { var = "GRAVITY", text = "gravity" }' in table
+    assert '\'g\' = { var = "GRAVITY", text = "9.81: gravity" }' in table
     assert '\'h_n\' = { var = "level", axes = "n", text = "level" }' in table
     assert '\'h_n\' = { var = "self.level", axes = "n", when = "before", text = "level" }' in table
     report = check(find_settings())
