@@ -212,6 +212,22 @@ def test_headings_of_the_reference_are_as_written(site: str, wide: Any) -> None:
     assert {"train", "Policy", "load_policy", "__init__", "on_update"} <= set(shown)
 
 
+def test_the_tables_of_results_are_not_cut_and_their_numbers_stay_on_one_line(site: str, wide: Any) -> None:
+    wide.get(site + "results/")
+    cut = (
+        "return [...document.querySelectorAll('.md-typeset__table')].filter(t => t.scrollWidth > t.clientWidth).length"
+    )
+    broken = """return [...document.querySelectorAll('td[style*=right]')].filter(cell => {
+        const text = document.createRange(); text.selectNodeContents(cell); return text.getClientRects().length > 1
+    }).length"""
+    assert wide.execute_script(cut) == 0
+    assert wide.execute_script(broken) == 0
+    for page, beside in (("results/", False), ("guides/own-network/", True)):
+        wide.get(site + page)
+        shown = "return document.querySelector('.md-sidebar--primary').clientWidth > 0"
+        assert wide.execute_script(shown) is beside, "a page without neighbours has their column, too"
+
+
 @pytest.mark.parametrize(
     "page", ["", SOURCE, MATH, "algorithms/mpo/", "hyperparameters/vmpo/", "notation/", "reference/", "results/"]
 )
