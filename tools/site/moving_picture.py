@@ -1,11 +1,9 @@
 """Draw a run's best policy as a small looping picture, for README; no display is needed.
 
-python tools/site/moving_picture.py RUN docs/assets/humanoid.webp \\
-    --camera '{"trackbodyid": 1, "distance": 3.5, "lookat": [0, 0, 1], "elevation": -10}'
+python tools/site/moving_picture.py RUN docs/assets/humanoid.webp --camera track
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--height", type=int, default=300)
     parser.add_argument("--fps", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--camera", type=json.loads, default=None, help="camera of Gymnasium's MuJoCo tasks, as JSON")
+    parser.add_argument("--camera", default=None, help="a camera of the task's model, in Gymnasium's MuJoCo tasks")
     given = parser.parse_args(arguments)
     id_ = load_policy(given.run).about["env"]
-    env = None if given.camera is None else with_kwargs(id_, {"default_camera_config": given.camera})
+    env = None if given.camera is None else with_kwargs(id_, {"camera_name": given.camera})
     settings = VideoSettings(
         seconds=given.seconds, fps=given.fps, width=given.width, height=given.height, overlay=False
     )
