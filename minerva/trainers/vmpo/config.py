@@ -146,15 +146,10 @@ class VMPOConfig(OptimizerConfig):
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
-        """Return the defaults for thousands of environments: large minibatches, a larger rate, wider networks.
-
-        A run has only hundreds of rollouts, each of 30 times the rows, so each may change the standard deviation more:
-        with the default bound, which is annealed, it could fall by a third at most in 900 rollouts of six actions.
-        """
+        """Return the defaults for thousands of environments: large minibatches, a larger rate, wider networks."""
         return {
             **cls.rollouts_at_scale(num_envs),
             "m_steps": 5,
-            "epsilon_sigma": 1e-4,
             "policy_lr": 1e-3,
             "value_lr": 1e-3,
             "policy_layer_sizes": (256, 256),

@@ -57,9 +57,10 @@ def checked_cell(cell: str, names: dict[str, Any]) -> str:
         table = guessed(source)
         for tex, binding in _written(cell).items():
             _put(table.symbols, tex, binding)
+        for entries in table.symbols.values():  # what nothing is known of is asked for where it stands
+            entries[:] = [binding for binding in entries if binding.var]
         (Path(folder) / "cell.toml").write_text(table_text(table))
         formulas, problems = understand(source, read_notation(Path(folder), "cell"))
-        problems = [problem for problem in problems if "it is not said yet" not in problem.message]
         problems += (faults := line_faults(source, formulas))
         recorder = Recorder(formulas)
         with computing("float64"):
