@@ -14,6 +14,7 @@ from minerva.config import (
     POSITIVE,
     TENSOR,
     AlsoCalled,
+    ImageEncoderName,
     LayerSizes,
     OptimizerConfig,
     Within,
@@ -33,6 +34,9 @@ class MPOConfig(OptimizerConfig):
     """Widths of the policy's hidden layers; residual: of the first layer, and of each block."""
     critic_layer_sizes: Annotated[LayerSizes, AlsoCalled("net_arch hidden_sizes hidden_layer_sizes")] = (256, 256, 256)
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
+    image_encoder: ImageEncoderName = "auto"
+    """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
+    "auto": "nature", and "small" below 36 x 36."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Shift and scale observations by the running mean and variance of those collected."""
     initial_std: Annotated[float | Literal["auto"] | None, POSITIVE] = "auto"
