@@ -10,7 +10,7 @@ from torch import Tensor
 
 from minerva.envs.engine import Engine, Episode
 from minerva.envs.engines.registry import EngineName, make_engine
-from minerva.envs.ids import EnvLike
+from minerva.envs.ids import EnvLike, as_evaluated
 
 logger = logging.getLogger("minerva")
 
@@ -94,7 +94,7 @@ class Evaluator:
     ) -> None:
         """Make the environments. Without a time limit of theirs, episodes are cut after `longest` steps."""
         self.seeds = [seed + FIRST_SEED + i for i in range(episodes)]
-        self.envs: Engine = make_engine(env, min(episodes, AT_ONCE), engine)
+        self.envs: Engine = make_engine(as_evaluated(env), min(episodes, AT_ONCE), engine)
         self._longest = None if self.envs.time_limited else longest
         self._warned = False
 

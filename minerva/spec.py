@@ -44,6 +44,8 @@ class ObservationSpec:
     dtype: str = "float32"
     layout: Layout = field(default=None, compare=False, hash=False)
     """How the environment gives it, if that is no vector: `flatten` turns the one into the other."""
+    frames: tuple[int, ...] = field(default=(), compare=False)
+    """Of each image, how many frames of an episode it stacks along its first axis; empty: none does."""
     images: tuple[tuple[int, ...], ...] = field(init=False)
     """Largest value and shape of each image."""
 
@@ -56,12 +58,12 @@ class ObservationSpec:
         return obs if isinstance(obs, ObservationSpec) else ObservationSpec((int(obs),))
 
     @classmethod
-    def of_layout(cls, layout: Layout, mask_size: int = 0) -> Self:
+    def of_layout(cls, layout: Layout, mask_size: int = 0, frames: tuple[int, ...] = ()) -> Self:
         """Return the spec of observations with this layout, followed by a mask of the possible choices."""
         numbers, images = sum(vector_sizes(layout)) + mask_size, image_shapes(layout)
         if not images:
             return cls((numbers,), layout=layout)
-        return cls((numbers * NUMBER_BYTES + image_bytes(images),), "uint8", layout)
+        return cls((numbers * NUMBER_BYTES + image_bytes(images),), "uint8", layout, frames)
 
     @property
     def size(self) -> int:

@@ -16,6 +16,8 @@ class Field(NamedTuple):
 
 
 Fields = Mapping[str, Field]
+OBSERVATIONS = ("obs", "next_obs")
+"""Fields of a transition that hold observations."""
 
 
 def transition_fields(observation: ObservationSpec) -> dict[str, Field]:

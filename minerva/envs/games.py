@@ -5,14 +5,16 @@ step of `Atari/` is `frame_skip` frames of the game, of which the last two are m
 observation is the newest four of these screens, in grey and 84 x 84, as bytes [4, 84, 84]. With probability `sticky` a
 frame repeats the action of the one before (Machado et al. 2018); without, an episode begins with up to 30 idle frames,
 as the games are deterministic. An episode ends with the game, with `life_loss` at the first life that is lost, and
-after 108,000 frames. Rewards are the game's score.
+after 108,000 frames. Rewards are the game's score, or with `clip_rewards` its sign.
 """
 
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, TransformReward
 
+from minerva.envs.frames import StackedFrames
 from minerva.errors import EnvError, pip_install
 
 ATARI, RAW_ATARI, MINATAR = "Atari/", "ALE/", "MinAtar/"
@@ -22,6 +24,8 @@ IDLE_FRAMES = 30
 """Most idle frames at the start of an episode without sticky actions."""
 LONGEST = 108_000
 """Frames after which an episode is cut: half an hour of the game."""
+TRAINING_ONLY = ("life_loss", "clip_rewards")
+"""Arguments that help training and say nothing about a policy: evaluations play whole games for their score."""
 
 
 def register_games(env_id: str) -> None:
@@ -52,7 +56,12 @@ def _register_atari(env_id: str) -> None:
 
 
 def make_atari(
-    game: str, sticky: float = 0.25, frame_skip: int = 4, life_loss: bool = False, **options: Any
+    game: str,
+    sticky: float = 0.25,
+    frame_skip: int = 4,
+    life_loss: bool = False,
+    clip_rewards: bool = False,
+    **options: Any,
 ) -> gym.Env[Any, Any]:
     """Return a game of Atari as this file's docstring says; `options` are those of ale-py."""
     from ale_py.env import AtariEnv
@@ -60,4 +69,5 @@ def make_atari(
     raw = AtariEnv(game, frameskip=1, repeat_action_probability=sticky, max_num_frames_per_episode=LONGEST, **options)
     idle = 0 if sticky else IDLE_FRAMES
     screens = AtariPreprocessing(raw, noop_max=idle, frame_skip=frame_skip, terminal_on_life_loss=life_loss)
-    return FrameStackObservation(screens, STACKED)
+    stacked = StackedFrames(screens, STACKED)
+    return TransformReward(stacked, np.sign) if clip_rewards else stacked

@@ -16,7 +16,8 @@ from gymnasium.envs.registration import ENV_ID_RE, find_highest_version, get_env
 from gymnasium.wrappers import TimeLimit
 
 from minerva.config import nearest
-from minerva.envs.games import register_games
+from minerva.envs.games import ATARI, TRAINING_ONLY, register_games
+from minerva.envs.pixels import PIXELS, prepare_drawing, register_pixels
 from minerva.errors import EnvError, pip_install
 
 
@@ -45,6 +46,14 @@ def is_dm_control(env: EnvLike) -> bool:
     """Return whether `env` is the id of a dm_control task, whose rewards already lie in [0, 1]."""
     written = env.id if isinstance(env, Task) else env
     return isinstance(written, str) and written.startswith(DM_CONTROL)
+
+
+def as_evaluated(env: EnvLike) -> EnvLike:
+    """Return the environment without the arguments that are meant for training alone."""
+    if not isinstance(env, Task) or not env.id.startswith(ATARI):
+        return env
+    kwargs = {name: value for name, value in env.kwargs.items() if name not in TRAINING_ONLY}
+    return Task(env.id, kwargs) if kwargs else env.id
 
 
 def env_name(env: EnvLike) -> str:
@@ -154,6 +163,9 @@ def _gymnasium_id(env_id: str) -> str:
             close = nearest(env_id, known_ids())
             raise EnvError(f"{env_id!r} is not an environment id: write one such as Pendulum-v1. {close}")
         return env_id
+    if env_id.endswith(PIXELS):
+        prepare_drawing()
+        return register_pixels(_gymnasium_id(env_id.removesuffix(PIXELS)))
     parts = env_id.split("/")
     if len(parts) != 3 or not all(parts):
         close = nearest(env_id.removesuffix("-v0").replace("-", "/"), known_ids())

@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from minerva.envs.frames import FrameBox
 from minerva.errors import EnvError
-from minerva.layout import CHOICES, IMAGE, TUPLE, Layout, leaves, rows
+from minerva.layout import CHOICES, IMAGE, TUPLE, Layout, is_image, leaves, rows
 from minerva.spec import LARGEST, ActionSpec, ObservationSpec
 
 
@@ -37,7 +38,8 @@ def specs(env: gym.Env[Any, Any]) -> tuple[ObservationSpec, ActionSpec]:
     action = dataclasses.replace(action, masked=env.masked)
     if env.layout is None:
         return ObservationSpec((spaces.flatdim(env.env.observation_space) + action.mask_size,)), action
-    return ObservationSpec.of_layout(env.layout, action.mask_size), action
+    frames = tuple(stacked_frames(env.env.observation_space))
+    return ObservationSpec.of_layout(env.layout, action.mask_size, frames), action
 
 
 class OddObservationError(ValueError):
@@ -169,6 +171,16 @@ def observation_layout(space: spaces.Space[Any], name: str) -> Layout:
     return layout
 
 
+def stacked_frames(space: spaces.Space[Any]) -> list[int]:
+    """Return how many frames each image of a supported space stacks, in the order of a row."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return [frames for part in parts for frames in stacked_frames(part)]
+    if isinstance(space, FrameBox):
+        return [space.frames]
+    return [1] if isinstance(space, spaces.Box) and is_image(_box_layout(space, "")) else []
+
+
 def _nothing(name: str) -> EnvError:
     return EnvError(f"{name} has an empty observation, or one with an empty entry: there is nothing to learn from it.")
 
@@ -200,8 +212,8 @@ def _box_layout(space: spaces.Box, name: str) -> Any:
         raise _nothing(name)
     if space.dtype == np.uint8 and axes > 3:
         raise EnvError(
-            f"{name} observes images of shape {space.shape}: an image has height, width and channels. Stack frames of "
-            "one channel, with gymnasium.wrappers.GrayscaleObservation before FrameStackObservation."
+            f"{name} observes images of shape {space.shape}: an image has height, width and channels. "
+            "minerva.envs.frames.StackedFrames stacks frames along the channels."
         )
     if space.dtype == np.uint8 and axes >= 2:
         return [IMAGE, 255, *shape]

@@ -16,6 +16,7 @@ from minerva.compute.ranks import SINGLE, Ranks
 from minerva.compute.seeding import generator, seeded
 from minerva.compute.tree import Tree, copy_, leaves, mapped
 from minerva.config import LOOP, TENSOR, Config
+from minerva.data.fields import OBSERVATIONS
 from minerva.distributions import Distribution
 from minerva.errors import ConfigError, TrainingError
 from minerva.metrics import Metric
@@ -31,8 +32,6 @@ Rows = dict[str, Tensor]
 """Tensors by name."""
 PUBLIC_NAMES = {"actions": "actions_executed", "actions_exec": "actions_executed", "dones": "terminated"}
 """Internal names of the fields of a caller's batch, by their public names."""
-OBSERVATIONS = ("obs", "next_obs")
-"""Fields of a batch that hold observations."""
 
 
 class Agent(ABC):
@@ -61,8 +60,6 @@ class Agent(ABC):
     """Those of `VMAPPED_METHODS` that are compiled separately."""
     ACTIONS: ClassVar[tuple[str, ...]] = ("continuous",)
     """Kinds of actions that the agent has a policy for."""
-    ENCODES: ClassVar[bool] = False
-    """Whether its networks begin with an encoder, which images and users' own networks need."""
     METRICS: ClassVar[Sequence[Metric]]
     """Declarations of the metrics that an update returns."""
     POLICY_MODULES: ClassVar[tuple[str, ...]]
@@ -76,6 +73,8 @@ class Agent(ABC):
     state: Tree
     observation: ObservationSpec
     """Spec of the observations."""
+    action: ActionSpec
+    """Spec of the actions."""
     policy_function: FunctionalPolicy
     """The acting network as a function of its parameters."""
 
@@ -105,10 +104,10 @@ class Agent(ABC):
         self.device, self.ranks = torch.device(device), ranks
         self.generator = generator(seed, "agent", self.device)
         self.optimizer = Optimizer.of(self.config)
-        self.own_networks = checked_parts(own_networks)
-        self.observation = self._encodable(ObservationSpec.of(obs_dim), self.own_encoder)
+        self.observation, self.own_networks = ObservationSpec.of(obs_dim), checked_parts(own_networks)
+        self.action = self._usable(act_dim)
         with seeded(seed, "networks"):
-            self._make(self.observation.size, self._usable(act_dim), action_low, action_high)
+            self._make(self.observation.size, self.action, action_low, action_high)
         self.state = self._initial_state()
 
     @classmethod
@@ -149,16 +148,6 @@ class Agent(ABC):
                 f"PPO or V-MPO, which take all{', or with MPO' if action.kind == 'discrete' else ''}."
             )
         return action
-
-    @classmethod
-    def _encodable(cls, observation: ObservationSpec, own_encoder: EncoderFactory | None) -> ObservationSpec:
-        """Return the spec of the observations; raise ConfigError if the agent has no encoder for them."""
-        if not cls.ENCODES and (observation.images or own_encoder is not None):
-            what = (
-                "an encoder is given" if own_encoder else f"an image of shape {observation.images[0][1:]} is observed"
-            )
-            raise ConfigError(f"{what}, and {cls.__name__} learns from vectors alone: train with PPO or V-MPO.")
-        return observation
 
     @property
     def own_encoder(self) -> EncoderFactory | None:
@@ -344,13 +333,23 @@ class Agent(ABC):
         """Return observations, as the environment gives them or as rows, as rows on the agent's device."""
         if isinstance(obs, Observed):
             return obs
+        images = bool(self.observation.images)
         if isinstance(obs, Tensor):
-            return obs.to(self.device) if obs.dtype == torch.uint8 and self.observation.images else self._tensor(obs)
+            if not images:
+                return self._tensor(obs)
+            if obs.dtype == torch.uint8 and obs.shape[-1:] == self.observation.shape:
+                return obs.to(self.device)
+            obs = obs.cpu().numpy()
         try:
             rows = self.observation.flatten(obs)
         except ValueError as error:
             raise ConfigError(f"The observations do not fit those of the agent's spec: {error}.") from None
-        return torch.as_tensor(rows, device=self.device) if self.observation.images else self._tensor(rows)
+        if images and (rows.dtype != np.uint8 or rows.shape[-1:] != self.observation.shape):
+            raise ConfigError(
+                f"The observations are {rows.dtype} of shape {rows.shape}, and those of the agent's spec hold images: "
+                f"give them as the environment does, or as rows of {self.observation.size} bytes."
+            )
+        return torch.as_tensor(rows, device=self.device) if images else self._tensor(rows)
 
 
 def _all_finite(state: Tree) -> bool:

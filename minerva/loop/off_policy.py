@@ -41,8 +41,8 @@ class OffPolicyTrainer(Trainer):
         action = action_field(self.envs.action)
         fields = {**transition_fields(self.envs.observation), "actions_executed": action}
         fields |= self.agent.action_fields(action)
-        size, sampled_on = self.share.replay_size, self.envs.device
-        return Replay(size, self.num_envs, fields, self.device, self.seed, self.ranks, sampled_on)
+        sizes = (self.share.replay_size, self.num_envs, fields)
+        return Replay(*sizes, self.device, self.seed, self.ranks, self.envs.observation, self.envs.device)
 
     @functools.cached_property
     def reward_scale(self) -> ReturnScale | None:
@@ -154,11 +154,14 @@ class OffPolicyTrainer(Trainer):
         """Return the state of agent, environments, health checks and replay, without the replay's rows."""
         added = {"replay": self.replay.state_dict(), "row": self.last_metrics, "health": self.health.state_dict()}
         reward_norm = self.reward_scale.state_dict() if self.reward_scale else None
-        return {**super().state_dict(), **added, "reward_norm": reward_norm}
+        frames = {} if self.replay.frames is None else {"frames": self.replay.frames.state_dict()}
+        return {**super().state_dict(), **added, "reward_norm": reward_norm, **frames}
 
     def load_state_dict(self, state: Tree) -> str:
         """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         self.replay.load_state_dict(state["replay"])
+        if self.replay.frames is not None:
+            self.replay.frames.load_state_dict(state["frames"])
         if self.reward_scale:
             self.reward_scale.load_state_dict(state["reward_norm"])
         self.last_metrics = dict(state["row"])

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from minerva.compute.flat import FlatParameters
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.fields import Field
+from minerva.data.fields import OBSERVATIONS, Field
 from minerva.data.normalizers import RunningNorm, refreshed, standardized
+from minerva.errors import ConfigError
 from minerva.formulas.gaussian import uniform_actions
 from minerva.loop.agent import Agent, Array, Rows
-from minerva.networks.masks import without_mask
+from minerva.networks.observations import ObservationEncoder
+from minerva.spec import ActionSpec
 
 SCALAR_FIELDS = {"rewards", "terminated", "ended", "behaviour_logp"}
 """Fields of a batch with one number per row."""
@@ -30,8 +32,8 @@ class OffPolicyAgent(Agent):
     """The parameters of each module, as one vector."""
     normalizer: nn.Module
     """Normaliser of observations, whose statistics are an entry of the state; the identity if there is none."""
-    mask_size: int = 0
-    """Length of the mask of possible choices that follows an observation, which is not normalised."""
+    policy: Any
+    """The policy's network, which begins with an encoder."""
     skipped: int = 0
     """Updates skipped because a value was not finite."""
 
@@ -50,23 +52,26 @@ class OffPolicyAgent(Agent):
         """Whether the rewards of a batch are to be scaled by the largest return."""
         return False
 
-    def make_normalizer(self, obs_dim: int, used: bool) -> nn.Module:
-        """Return a normaliser of observations; if it is not `used`, the identity."""
-        normalizer: nn.Module = RunningNorm(obs_dim, active=True) if used else nn.Identity()
+    def make_encoder(self, action: ActionSpec) -> ObservationEncoder:
+        """Return a new encoder of the observations: each network has its own."""
+        return ObservationEncoder(self.observation, action.mask_size, self.config.image_encoder, self.own_encoder)
+
+    def make_normalizer(self, numbers: int, used: bool) -> nn.Module:
+        """Return a normaliser of the numbers of observations; if there are none or it is not `used`, the identity."""
+        normalizer: nn.Module = RunningNorm(numbers, active=True) if used and numbers else nn.Identity()
         return normalizer.to(self.device)
 
     def normalized(self, state: Tree, obs: Tensor) -> Tensor:
-        """Return observations as the networks see them.  [..., O] -> [..., O]"""
+        """Return observations as the networks see them: with normalised numbers.  [..., O] -> [..., O]"""
         if not state["normalizer"]:
             return obs
-        seen, mask = without_mask(obs, self.mask_size)
-        normalized = standardized(state["normalizer"], seen)
-        return normalized if mask is None else torch.cat((normalized, mask), -1)
+        rows: Tensor = self.policy.obs_encoder.changed(obs, lambda seen: standardized(state["normalizer"], seen))
+        return rows
 
     def see(self, obs: Tensor) -> None:
         """Add new observations to the normaliser's statistics, if there is one.  [n, O]"""
         if self.state["normalizer"]:
-            seen, _ = without_mask(obs, self.mask_size)
+            seen = self.policy.obs_encoder.split(obs).numbers
             copy_(self.state["normalizer"], refreshed(self.state["normalizer"], seen, self.ranks))
 
     def action_fields(self, action: Field) -> dict[str, Field]:
@@ -97,12 +102,18 @@ class OffPolicyAgent(Agent):
     def prepared(self, batch: Mapping[str, Array | Tensor]) -> Rows:
         """Return a batch from the replay, or a caller's, in the form that `updated` takes."""
 
+    def numbers_of(self, data: Rows) -> list[Tensor]:
+        """Return the values of a batch that may be non-finite: all but images."""
+        split = self.policy.obs_encoder.split
+        return [split(values).numbers if name in OBSERVATIONS else values for name, values in data.items()]
+
     def with_time_first(self, rows: Rows, steps: int | None) -> Rows:
         """Return transitions as sequences of length 1, and of sequences [B, T, ...] the first `steps`: [T, B, ...].
 
-        `truncated`, if it is there, becomes `ended`.
+        `truncated`, if it is there, becomes `ended`. Raise ConfigError if a field does not fit the observations.
         """
         rows = dict(rows)
+        self._check_shapes(rows)
         truncated = rows.pop("truncated", rows["terminated"])
         rows["ended"] = torch.maximum(rows["terminated"], truncated)
         for name in SCALAR_FIELDS & set(rows):
@@ -110,6 +121,20 @@ class OffPolicyAgent(Agent):
         if rows["obs"].ndim == 2:
             return {name: value.unsqueeze(0) for name, value in rows.items()}
         return {name: value.transpose(0, 1)[:steps] for name, value in rows.items()}
+
+    def _check_shapes(self, rows: Rows) -> None:
+        """Raise ConfigError if a batch is not [batch, ...] or [batch, time, ...] in all its fields."""
+        lead = tuple(rows["obs"].shape[:-1])
+        for name, values in rows.items():
+            size = self.observation.size if name in OBSERVATIONS else self.action.size
+            single = name in SCALAR_FIELDS or name == "truncated"
+            shapes = (lead, (*lead, 1)) if single else ((*lead, size),)
+            if len(lead) not in (1, 2) or tuple(values.shape) not in shapes:
+                raise ConfigError(
+                    f"{name} has shape {tuple(values.shape)}, and obs {tuple(rows['obs'].shape)}: give transitions of "
+                    f"[batch, ...] or sequences of [batch, time, ...], with {self.observation.size} elements of an "
+                    f"observation and {self.action.size} of an action."
+                )
 
     # --- state ----------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Networks for one choice among several: a policy with a logit and a critic with a value for each of them.
 
-With `mask_size`, a mask of the possible choices follows the `obs_dim` numbers of an observation.
+Observations are vectors of `obs` numbers, or what the given encoder takes: it knows of a mask of the possible choices.
 """
 
 from torch import Tensor, nn
@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from minerva.config import LayerSizes
 from minerva.distributions import Categorical
 from minerva.networks.encoders import MakeLayers, SmallInitLinear, layer_norm_layers
-from minerva.networks.masks import masked, without_mask
+from minerva.networks.masks import masked
+from minerva.networks.observations import ObservationEncoder
 
 
 class ChoicePolicy(nn.Module):
@@ -16,15 +17,15 @@ class ChoicePolicy(nn.Module):
 
     def __init__(
         self,
-        obs_dim: int,
+        obs: int | ObservationEncoder,
         choices: int,
         layer_sizes: LayerSizes,
         make_layers: MakeLayers = layer_norm_layers,
-        mask_size: int = 0,
     ) -> None:
         super().__init__()
-        self.choices, self.mask_size = choices, mask_size
-        self.encoder = make_layers(obs_dim, layer_sizes)
+        self.choices = choices
+        self.obs_encoder = ObservationEncoder.of(obs)
+        self.encoder = make_layers(self.obs_encoder.size, layer_sizes)
         self.policy_logits = nn.Linear(layer_sizes[-1], choices)
         nn.init.zeros_(self.policy_logits.weight)
         nn.init.zeros_(self.policy_logits.bias)
@@ -36,8 +37,8 @@ class ChoicePolicy(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor]:
         """Return the logits of all choices.  [..., O] -> [..., C]"""
-        seen, mask = without_mask(obs, self.mask_size)
-        return (masked(self.policy_logits(self.encoder(seen)), mask),)
+        seen = self.obs_encoder.split(obs)
+        return (masked(self.policy_logits(self.encoder(self.obs_encoder.encoded(seen))), seen.mask),)
 
 
 class ChoiceCritic(nn.Module):
@@ -45,24 +46,24 @@ class ChoiceCritic(nn.Module):
 
     def __init__(
         self,
-        obs_dim: int,
+        obs: int | ObservationEncoder,
         choices: int,
         layer_sizes: LayerSizes,
         outputs: int = 1,
         make_layers: MakeLayers = layer_norm_layers,
-        mask_size: int = 0,
     ) -> None:
         super().__init__()
-        self.choices, self.mask_size = choices, mask_size
-        self.encoder = make_layers(obs_dim, layer_sizes)
+        self.choices = choices
+        self.obs_encoder = ObservationEncoder.of(obs)
+        self.encoder = make_layers(self.obs_encoder.size, layer_sizes)
         self.head = SmallInitLinear(layer_sizes[-1], choices * outputs)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return the outputs of all choices.  [..., O] -> [..., C, outputs]
 
-        The encoder may have a lower precision than the head; the outputs have the head's.
+        The hidden layers may have a lower precision than the head; the outputs have the head's.
         """
-        seen, _ = without_mask(obs, self.mask_size)
+        seen = self.obs_encoder.encoded(obs)
         features = self.encoder(seen.to(next(self.encoder.parameters(), self.head.weight).dtype))
         values: Tensor = self.head(features.to(self.head.weight.dtype))
         return values.unflatten(-1, (self.choices, -1))

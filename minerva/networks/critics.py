@@ -11,17 +11,21 @@ from minerva.config import LayerSizes
 from minerva.networks.bounds import Bound, action_bounds
 from minerva.networks.choices import ChoiceCritic
 from minerva.networks.encoders import MakeLayers, SmallInitLinear, layer_norm_layers
+from minerva.networks.observations import ObservationEncoder
 
 
 class Critic(nn.Module):
-    """Q(s, a) of executed actions. With `outputs` above 1 it returns that many logits instead of one value."""
+    """Q(s, a) of executed actions. With `outputs` above 1 it returns that many logits instead of one value.
+
+    Observations are vectors of `obs` numbers, or what the given encoder takes.
+    """
 
     action_low: Tensor
     action_high: Tensor
 
     def __init__(
         self,
-        obs_dim: int,
+        obs: int | ObservationEncoder,
         act_dim: int,
         layer_sizes: LayerSizes,
         action_low: Bound | None = None,
@@ -33,17 +37,23 @@ class Critic(nn.Module):
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low)
         self.register_buffer("action_high", high)
-        self.encoder = make_layers(obs_dim + act_dim, layer_sizes)
+        self.obs_encoder = ObservationEncoder.of(obs)
+        self.encoder = make_layers(self.obs_encoder.size + act_dim, layer_sizes)
         self.head = SmallInitLinear(layer_sizes[-1], outputs)
 
-    def forward(self, obs: Tensor, act: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, act: Tensor, states: Tensor | None = None) -> Tensor:
         """Return the value of each pair, with the action clipped to its bounds.  [..., O], [..., D] -> [..., 1]
 
-        The encoder may have a lower precision than the head; the value has the head's.
+        With `states`, the n-th action is taken in the observation of number `states[n]`, so that one with many actions
+        is encoded once.  [S, O], [n, D], [n] -> [n, 1]
+
+        The hidden layers may have a lower precision than the head; the value has the head's.
         """
         executed = torch.clamp(act, self.action_low, self.action_high)
+        seen = self.obs_encoder.encoded(obs)
+        seen = seen if states is None else seen.index_select(0, states)
         precision = next(self.encoder.parameters(), self.head.weight).dtype
-        features = self.encoder(torch.cat((obs, executed), -1).to(precision))
+        features = self.encoder(torch.cat((seen, executed), -1).to(precision))
         value: Tensor = self.head(features.to(self.head.weight.dtype))
         return value
 
@@ -74,7 +84,7 @@ class FunctionalCritics:
         self.batched = self.count > 1 and self.flat.vector.device.type == "cuda"
 
     def __call__(self, parameters: Tensor, *inputs: Tensor, bfloat16: bool = False) -> Tensor:
-        """Return every critic's outputs; with `bfloat16`, all layers but the head have that precision.
+        """Return every critic's outputs; with `bfloat16`, the hidden layers have that precision.
 
         [C * P], [..., O], and [..., D] but for choices -> [C, ..., outputs]
         """

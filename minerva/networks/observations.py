@@ -1,7 +1,7 @@
 """From the rows in which observations are stored to what a network's hidden layers receive."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,23 @@ class ObservationEncoder(nn.Module):
                 first += size
         numbers, mask = without_mask(numbers, self.mask_size)
         return Observed(numbers, tuple(images), mask)
+
+    def changed(self, rows: Tensor | Observed, change: Callable[[Tensor], Tensor]) -> Any:
+        """Return observations with changed numbers, but for those of the mask, in the form that they are given in."""
+        numbers, _, mask = self.split(rows)
+        numbers = change(numbers)
+        if isinstance(rows, Observed):
+            return rows._replace(numbers=numbers)
+        whole = numbers if mask is None else torch.cat((numbers, mask), -1)
+        if not self.observation.images:
+            return whole
+        return torch.cat((whole.view(torch.uint8), rows[..., self.observation.numbers * NUMBER_BYTES :]), -1)
+
+    def encoded(self, rows: Tensor | Observed) -> Tensor:
+        """Return the features of observations whose numbers are normalised already.  [..., row] -> [..., size]"""
+        numbers, images, _ = self.split(rows)
+        features: Tensor = self(numbers, images)
+        return features
 
     def forward(self, numbers: Tensor, images: tuple[Tensor, ...]) -> Tensor:
         """Return the features of observations with these normalised numbers.  [..., N], ... -> [..., size]"""

@@ -104,14 +104,17 @@ class ActorCritic(nn.Module):
 
 
 class DiagonalGaussianPolicy(nn.Module):
-    """MPO's policy. The *raw* action is the Gaussian sample; the *executed* one is it clipped to the bounds."""
+    """MPO's policy. The *raw* action is the Gaussian sample; the *executed* one is it clipped to the bounds.
+
+    Observations are vectors of `obs` numbers, or what the given encoder takes.
+    """
 
     action_low: Tensor
     action_high: Tensor
 
     def __init__(
         self,
-        obs_dim: int,
+        obs: int | ObservationEncoder,
         act_dim: int,
         layer_sizes: LayerSizes,
         action_low: Bound | None = None,
@@ -125,7 +128,8 @@ class DiagonalGaussianPolicy(nn.Module):
         low, high = action_bounds(action_low, action_high, act_dim)
         self.register_buffer("action_low", low)
         self.register_buffer("action_high", high)
-        self.encoder = make_layers(obs_dim, layer_sizes)
+        self.obs_encoder = ObservationEncoder.of(obs)
+        self.encoder = make_layers(self.obs_encoder.size, layer_sizes)
         if mean_gain is None:
             self.policy_mean = nn.Linear(layer_sizes[-1], act_dim)
             nn.init.kaiming_normal_(self.policy_mean.weight, mode="fan_in", nonlinearity="linear")
@@ -144,7 +148,7 @@ class DiagonalGaussianPolicy(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation of the raw action.  [..., O] -> [..., D], [..., D]"""
-        return self.forward_with_features(self.encoder(obs))
+        return self.forward_with_features(self.encoder(self.obs_encoder.encoded(obs)))
 
     def forward_with_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation of the raw action from the encoder's output."""

@@ -59,6 +59,7 @@ ELSEWHERE = {
     "python -m mathdoc explain FILE:LINE": "packages/mathdoc/tests/test_mathdoc_start.py",
     "python -m mathdoc build PACKAGE OUT": "packages/mathdoc/tests/test_mathdoc_pages.py",
     "minerva docs results": "tests/docs/test_results_page.py",
+    "minerva train mpo --env dm_control/cheetah/run/pixels --replay-size 100000 --device cuda": "envs/test_pixels.py",
     "minerva push runs/<folder> you/pendulum --private": "tests/lab/export/test_hub.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/lab/cluster/test_ray_grid.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",

@@ -20,13 +20,16 @@ import numpy as np
 import pytest
 import torch
 from collecting import drawn
+from gymnasium.wrappers import AtariPreprocessing
 from scipy.stats import ks_2samp
 
 from minerva.envs.engine import Engine
 from minerva.envs.engines import envpool as engine
 from minerva.envs.engines.envpool import GYMNASIUM_TASKS, IN_NAME_ONLY, EnvPoolEngine
 from minerva.envs.engines.registry import make_engine
-from minerva.envs.ids import known_ids
+from minerva.envs.frames import StackedFrames
+from minerva.envs.ids import Task, as_evaluated, factory, known_ids
+from minerva.evaluation import Evaluator
 
 envpool = pytest.importorskip("envpool")
 
@@ -371,3 +374,47 @@ def test_the_comparison_sees_that_other_poles_start_elsewhere(task: str, monkeyp
     monkeypatch.setattr(engine, "IN_NAME_ONLY", ())
     with pytest.raises(AssertionError):
         assert_same_distributions(f"dm_control/cartpole/{task}")
+
+
+# --- Atari --------------------------------------------------------------------------------------------------------
+
+
+def test_a_game_of_atari_is_that_of_gymnasium_bit_for_bit_also_when_a_new_one_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "IDLE_FRAMES", 1)  # else they are drawn at random, and not alike
+    envs = make_engine(Task("Atari/Breakout-v5", {"sticky": 0.0}), 2, "envpool")
+    raw = factory(Task("ALE/Breakout-v5", {"frameskip": 1, "repeat_action_probability": 0.0}))()
+    direct = StackedFrames(AtariPreprocessing(raw.unwrapped, noop_max=1), 4)
+    envs.reset([0, 1])
+    shown, draw, games = direct.reset(seed=0)[0], np.random.default_rng(0), 0
+    assert envs.observation.frames == (4,)
+    while games < 2:
+        np.testing.assert_array_equal(envs.obs[1].view(4, 84, 84), shown)
+        action = int(draw.integers(4))
+        step = envs.step(torch.full((2, 1), action))
+        shown, reward, terminated, *_ = direct.step(action)
+        np.testing.assert_array_equal(step.next_obs[1].view(4, 84, 84), shown)
+        assert (float(step.rewards[1]), bool(step.terminated[1])) == (reward, terminated)
+        assert not step.truncated.any()
+        if terminated:
+            games, (shown, _) = games + 1, direct.reset()
+    played = envs.take_episodes()
+    assert [episode.info["lives"] for episode in played] == [0] * 4
+
+
+def test_with_life_loss_a_game_goes_on_with_the_next_life_and_evaluations_play_it_whole() -> None:
+    task = Task("Atari/Breakout-v5", {"sticky": 0.0, "life_loss": True, "clip_rewards": True})
+    envs = make_engine(task, 1, "envpool")
+    envs.reset([0])
+    draw, lives = np.random.default_rng(0), list[float]()
+    while len(lives) < 6:
+        step = envs.step(torch.from_numpy(draw.integers(4, size=(1, 1))))
+        assert step.rewards in (0, 1)
+        lives += [episode.info["lives"] for episode in envs.take_episodes()]
+    assert lives == [4, 3, 2, 1, 0, 4]
+    assert envs.observation.frames == (), "a life begins with frames of the one before, so that stacks are kept whole"
+    assert as_evaluated(task) == Task("Atari/Breakout-v5", {"sticky": 0.0})
+    evaluator = Evaluator(task, 1, 0, "envpool")
+    (episode,) = evaluator(lambda obs: torch.from_numpy(draw.integers(4, size=(1, 1)))).infos
+    assert episode["lives"] == 0

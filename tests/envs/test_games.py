@@ -52,7 +52,7 @@ def test_with_life_loss_an_episode_ends_at_the_first() -> None:
 
 
 def test_an_atari_engine_steps_images_and_says_that_the_emulator_is_not_saved() -> None:
-    envs = make_engine(full_id("Atari/Pong"), 1)
+    envs = make_engine(full_id("Atari/Pong"), 1, "gymnasium")
     envs.reset([0])
     assert envs.observation.images == ((255, 4, 84, 84),)
     assert envs.step(torch.zeros(1, 1, dtype=torch.int64)).next_obs.shape == (1, 4 * 84 * 84)

@@ -208,7 +208,7 @@ def test_a_description_that_contradicts_itself_is_no_spec(changed: dict[str, Any
 @pytest.mark.parametrize(
     ("space", "reason"),
     [
-        (spaces.Box(0, 255, (4, 8, 8, 3), np.uint8), r"images of shape \(4, 8, 8, 3\).*GrayscaleObservation"),
+        (spaces.Box(0, 255, (4, 8, 8, 3), np.uint8), r"images of shape \(4, 8, 8, 3\).*StackedFrames"),
         (spaces.Sequence(box(2)), "Sequence.*takes Box, Discrete, MultiDiscrete.*TransformObservation"),
         (spaces.Graph(box(2), None), "Graph.*takes Box, Discrete, MultiDiscrete.*TransformObservation"),
         (spaces.Dict(state=box(3), others=spaces.Text(2)), "Text.*takes Box, Discrete.*TransformObservation"),

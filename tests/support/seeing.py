@@ -41,6 +41,18 @@ class Seeing(gym.Env[Any, Any]):
         return {"camera": camera, "gear": np.int64(5 + high), "state": (numbers, flags)}
 
 
+class Steering(gym.ActionWrapper[Any, Any, Any]):
+    """`Seeing` with three numbers as action, whose signs are the digits of the choice."""
+
+    def __init__(self) -> None:
+        super().__init__(Seeing())
+        self.action_space = spaces.Box(-1.0, 1.0, (3,))
+
+    def action(self, action: Any) -> int:
+        """Return the choice."""
+        return int((action > 0) @ [4, 2, 1])
+
+
 class Watching(gym.Wrapper[Any, Any, Any, Any]):
     """The image of `Seeing` alone, of which the bright half says which of two actions pays."""
 

@@ -1,9 +1,12 @@
-"""EnvPool: tasks of gymnasium and dm_control, stepped by C++ threads.
+"""EnvPool: tasks of gymnasium and dm_control and games of Atari, stepped by C++ threads.
 
 gymnasium's environment remains the definition of a task: the order of its observations and the bounds of its actions
-are read from one copy of it, and EnvPool's task of that name must match.
+are read from one copy of it, and EnvPool's task of that name must match. A game of Atari differs in two things: it
+begins with one idle frame also with sticky actions, and where `life_loss` ends an episode, the next one continues the
+game with the next life, until none is left.
 """
 
+import dataclasses
 import importlib
 import importlib.util
 import os
@@ -17,7 +20,8 @@ from gymnasium import spaces
 
 from minerva.envs.engine import numbers_in
 from minerva.envs.engines.host import Arrays, HostEngine
-from minerva.envs.ids import DM_CONTROL, EnvLike, Task, env_name, factory, is_dm_control
+from minerva.envs.games import ATARI, IDLE_FRAMES
+from minerva.envs.ids import DM_CONTROL, EnvLike, Task, env_name, factory, full_id, is_dm_control
 from minerva.envs.mujoco_log import route_warnings
 from minerva.envs.spaces import prepared, specs
 from minerva.errors import EnvError, pip_install
@@ -36,6 +40,9 @@ IN_NAME_ONLY = (
 )
 """Tasks that differ: EnvPool's lqr terminates and has other springs in each environment; its second and third poles
 start almost straight."""
+
+GAME_OPTIONS = ("sticky", "frame_skip", "life_loss", "clip_rewards")
+"""Arguments of a game of Atari that EnvPool has too."""
 
 NO_LIMIT = 2**31 - 1
 """Disables EnvPool's time limit, which would report a termination in an episode's last step as a truncation."""
@@ -63,13 +70,19 @@ class EnvPoolEngine(HostEngine):
     def __init__(self, env: EnvLike, num_envs: int, share: int = 1) -> None:
         """Read the specs of the task; `share` engines share the machine's cores."""
         reason = self.unavailable_reason(env)
-        if reason is not None or not isinstance(env, str):
+        if reason is not None:
             raise EnvError(f"The engine envpool cannot be used: {reason}. The engine gymnasium steps everything.")
-        self._envpool, self._task = _envpool(), _task(env)
+        name, given = env_name(env), dict(env.kwargs) if isinstance(env, Task) else {}
+        self._envpool, self._task = _envpool(), _task(name)
+        self._game, self._by_life = name.startswith(ATARI), bool(given.get("life_loss"))
+        self._options = _game_options(**given) if self._game else {"max_episode_steps": NO_LIMIT}
         route_warnings()
         reference = factory(env)()
         self._entries = _entries(reference.observation_space)
-        super().__init__(env, num_envs, *specs(prepared(reference, env)))
+        observation, action = specs(prepared(reference, name))
+        if self._by_life:  # an episode may begin amid a game, with frames of the life before
+            observation = dataclasses.replace(observation, frames=())
+        super().__init__(name, num_envs, observation, action)
         reference.close()
         self._threads = min(
             cores(), -(-2 * cores() // share)
@@ -87,19 +100,20 @@ class EnvPoolEngine(HostEngine):
     @classmethod
     def unavailable_reason(cls, env: EnvLike) -> str | None:
         """Return why EnvPool cannot step this environment here, with the fix if there is one; None if it can."""
-        if isinstance(env, Task):
-            return f"EnvPool steps tasks as they are registered, and {env} has arguments"
-        if not isinstance(env, str):
+        if not isinstance(env, (str, Task)):
             return f"EnvPool steps what is given by id, and {env_name(env)} is given as an object"
-        if env in IN_NAME_ONLY or not (env in GYMNASIUM_TASKS or is_dm_control(env)):
-            return f"EnvPool does not have {env}"
+        name = full_id(env_name(env))
+        if isinstance(env, Task) and not (name.startswith(ATARI) and set(env.kwargs) <= set(GAME_OPTIONS)):
+            return f"EnvPool steps tasks as they are registered, and {env} has arguments"
+        if name in IN_NAME_ONLY or not (name in GYMNASIUM_TASKS or is_dm_control(name) or name.startswith(ATARI)):
+            return f"EnvPool does not have {name}"
         if importlib.util.find_spec("envpool") is None:
             return f"EnvPool is not installed: {pip_install('envpool')}"
         try:
             envpool = _envpool()
-            if _task(env) not in envpool.list_all_envs():
-                return f"EnvPool does not have {env}"
-            envpool.make_spec(_task(env))  # loads the task's simulator
+            if _task(name) not in envpool.list_all_envs():
+                return f"EnvPool does not have {name}"
+            envpool.make_spec(_task(name))  # loads the task's simulator
         except ImportError as error:
             return f"EnvPool cannot be loaded ({error}): on Debian, apt-get install libegl1 libgl1 libopengl0"
         return None
@@ -126,9 +140,13 @@ class EnvPoolEngine(HostEngine):
                 num_envs=self.num_envs,
                 num_threads=min(self.num_envs, self._threads),
                 seed=[int(seed) % SEEDS for seed in seeds],
-                max_episode_steps=NO_LIMIT,
+                **self._options,
             )
-        self._pool._reset(self._ids[mask])
+        ids = self._ids[mask]
+        if seeds is None and self._by_life:  # stepped after an episode's end, it goes on with the next life
+            self._pool._send([ids, ids, np.zeros(len(ids), self._action_dtype)])
+        else:
+            self._pool._reset(ids)
         return self._flat(self._pool._recv())
 
     def send_arrays(self, actions: Array) -> None:
@@ -141,7 +159,11 @@ class EnvPoolEngine(HostEngine):
         """Wait for the step and return its arrays. Rows come back in the order in which they were sent."""
         state = self._pool._recv()
         rewards, terminated = state[self._index["reward"]], state[self._index["done"]]
-        truncated = state[self._index["elapsed_step"]] >= self._limit
+        if self._game:  # EnvPool has to know the limit of a game, after which it begins a new one
+            truncated = state[self._index["trunc"]].astype(np.bool_)
+            terminated = terminated & ~truncated
+        else:
+            truncated = state[self._index["elapsed_step"]] >= self._limit
         self._infos = {int(i): self._info(state, int(i)) for i in np.flatnonzero(terminated | truncated)}
         return self._flat(state), rewards.astype(np.float64), terminated, truncated
 
@@ -160,6 +182,8 @@ class EnvPoolEngine(HostEngine):
 
     def _flat(self, state: list[Array]) -> Array:
         """Return the observations in an EnvPool state, flattened in gymnasium's order.  -> [E, O]"""
+        if self.observation.images:
+            return state[self._index["obs"]].reshape(-1, self.observation.size)
         entries = [state[self._index[name]].reshape(-1, size) for name, size in self._entries]
         return np.concatenate(entries, axis=1, dtype=np.float32, casting="same_kind")
 
@@ -175,11 +199,27 @@ def _envpool() -> Any:
 
 
 def _task(env_id: str) -> str:
-    """Return EnvPool's name of a task: dm_control/ball_in_cup/catch is BallInCupCatch-v1."""
+    """Return EnvPool's name of a task: dm_control/ball_in_cup/catch is BallInCupCatch-v1, Atari/Pong-v5 is Pong-v5."""
+    if env_id.startswith(ATARI):
+        return full_id(env_id).removeprefix(ATARI)
     if not is_dm_control(env_id):
         return env_id
     words = env_id.removeprefix(DM_CONTROL).replace("/", "_").split("_")
     return "".join(word[:1].upper() + word[1:] for word in words) + "-v1"
+
+
+def _game_options(
+    sticky: float = 0.25, frame_skip: int = 4, life_loss: bool = False, clip_rewards: bool = False
+) -> dict[str, Any]:
+    """Return EnvPool's options for a game of Atari with these arguments; it plays at least one idle frame."""
+    return {
+        "repeat_action_probability": sticky,
+        "frame_skip": frame_skip,
+        "episodic_life": life_loss,
+        "reward_clip": clip_rewards,
+        "noop_max": 1 if sticky else IDLE_FRAMES,
+        "use_fire_reset": False,
+    }
 
 
 def _entries(space: gym.Space[Any]) -> list[tuple[str, int]]:

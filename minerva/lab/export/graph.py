@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from minerva.data.normalizers import RunningNorm
 from minerva.envs.games import ATARI, MINATAR
 from minerva.envs.ids import DM_CONTROL
+from minerva.envs.pixels import PIXELS
 from minerva.errors import ConfigError, TrainingError, pip_install
 from minerva.layout import CHOICES, array_shape, is_image, leaves, names, structured, vector_sizes
 from minerva.networks.observations import Observed
@@ -186,7 +187,7 @@ def description(policy: Policy) -> dict[str, str]:
     made["env_kwargs"] = json.dumps(about.get("env_kwargs") or {})
     if "env_made_by" in about:  # gymnasium refuses this with the reason in its message
         made["gymnasium_id"] = f"{about['env']} cannot be made from an id, for it was given as {about['env_made_by']}"
-    if about["env"].startswith((ATARI, MINATAR)):
+    if about["env"].startswith((ATARI, MINATAR)) or about["env"].endswith(PIXELS):
         made["gymnasium_id"] = f"{about['env']} is registered by Minerva, play it with minerva evaluate"
     return {name: str(value) for name, value in {**facts, **bounds, **made}.items()}
 

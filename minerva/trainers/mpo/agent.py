@@ -68,15 +68,14 @@ class MPOAgent(OffPolicyAgent):
     config: MPOConfig
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
-        config, self.mask_size = self.config, action.mask_size
+        config, discrete = self.config, action.kind == "discrete"
         head = make_head(config, self.device)
-        numbers, discrete = obs_dim - action.mask_size, action.kind == "discrete"
         make = self._make_choice if discrete else self._make_gaussian
-        policy, critics = make(numbers, action, head.outputs, action_low, action_high)
+        policy, critics = make(action, head.outputs, action_low, action_high)
         self.policy: DiagonalGaussianPolicy | ChoicePolicy = policy.to(self.device)
         critic = Critics(critics) if config.critics > 1 else critics[0]
         self.q: Critic | ChoiceCritic | Critics = critic.to(self.device)
-        self.normalizer = self.make_normalizer(numbers, config.normalize_observations)
+        self.normalizer = self.make_normalizer(policy.obs_encoder.numbers, config.normalize_observations)
         self.policy_target, self.q_target = copy.deepcopy(self.policy), copy.deepcopy(self.q)
         self.duals = DualParameters(self.policy.distribution.trust_regions, config).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy)
@@ -96,24 +95,26 @@ class MPOAgent(OffPolicyAgent):
         self.skipped = 0
 
     def _make_gaussian(
-        self, obs_dim: int, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
+        self, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
     ) -> tuple[DiagonalGaussianPolicy, Sequence[Critic]]:
         """Return the networks for continuous actions."""
         config, act_dim = self.config, action.size
-        policy_size = (obs_dim, act_dim, config.policy_layer_sizes, low, high)
-        critic_size = (obs_dim, act_dim, config.critic_layer_sizes, low, high)
-        gain = 0.01 if config.encoder == "residual" else None
-        policy = DiagonalGaussianPolicy(*policy_size, config.first_std(act_dim), self._layers("policy"), gain)
-        return policy, [Critic(*critic_size, outputs, self._layers("critic")) for _ in range(config.critics)]
+        policy_size = (act_dim, config.policy_layer_sizes, low, high)
+        critic_size = (act_dim, config.critic_layer_sizes, low, high)
+        gain, encoder = 0.01 if config.encoder == "residual" else None, self.make_encoder(action)
+        policy = DiagonalGaussianPolicy(encoder, *policy_size, config.first_std(act_dim), self._layers("policy"), gain)
+        layers = self._layers("critic")
+        critics = [Critic(self.make_encoder(action), *critic_size, outputs, layers) for _ in range(config.critics)]
+        return policy, critics
 
     def _make_choice(
-        self, obs_dim: int, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
+        self, action: ActionSpec, outputs: int, low: Bound | None, high: Bound | None
     ) -> tuple[ChoicePolicy, Sequence[ChoiceCritic]]:
         """Return the networks for one discrete action, which has no bounds."""
         config, (choices,) = self.config, action.counts
-        policy = ChoicePolicy(obs_dim, choices, config.policy_layer_sizes, self._layers("policy"), self.mask_size)
-        size = (obs_dim, choices, config.critic_layer_sizes, outputs, self._layers("critic"), self.mask_size)
-        return policy, [ChoiceCritic(*size) for _ in range(config.critics)]
+        policy = ChoicePolicy(self.make_encoder(action), choices, config.policy_layer_sizes, self._layers("policy"))
+        size = (choices, config.critic_layer_sizes, outputs, self._layers("critic"))
+        return policy, [ChoiceCritic(self.make_encoder(action), *size) for _ in range(config.critics)]
 
     def _layers(self, part: str) -> MakeLayers:
         usual = residual_layers if self.config.encoder == "residual" else layer_norm_layers
@@ -169,7 +170,7 @@ class MPOAgent(OffPolicyAgent):
 
     def _online(self, obs: Array | Tensor, deterministic: bool) -> tuple[Rows, Tensor]:
         """Return the online policy's parameters, and raw actions: its mode, or samples."""
-        params = self.distribution.params(*self.policy(self.normalized(self.state, self._tensor(obs))))
+        params = self.distribution.params(*self.policy(self.normalized(self.state, self._rows(obs))))
         if deterministic:
             return params, self.distribution.mode(params)
         shape = next(iter(params.values())).shape[:-1]
@@ -181,7 +182,8 @@ class MPOAgent(OffPolicyAgent):
 
         [..., O] -> [..., D], [..., D], [..., 1]
         """
-        acted = self.acted(self.state, self._tensor(obs), self.draw_actions(obs.shape[:-1]))
+        seen = self._rows(obs)
+        acted = self.acted(self.state, seen, self.draw_actions(seen.shape[:-1]))
         return acted["actions_executed"], acted["actions_raw"], acted["behaviour_logp"]
 
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows | Tensor:
@@ -225,7 +227,7 @@ class MPOAgent(OffPolicyAgent):
         evaluated, critic_metrics = self.evaluated(fresh, seen, target, hyper)
         improved, policy_metrics = self.improved(evaluated, self.evaluated.improved_states(seen), samples, hyper)
         metrics = {**critic_metrics, **policy_metrics}
-        checked = [*data.values(), metrics.pop("target"), metrics.pop("outputs"), metrics.pop("sampled_q")]
+        checked = [*self.numbers_of(data), *(metrics.pop(name) for name in ("target", "outputs", "sampled_q"))]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
         finite = self.ranks.all(torch.isfinite(torch.cat([values.flatten() for values in checked])).all())
         counters = state["counters"]
@@ -238,7 +240,7 @@ class MPOAgent(OffPolicyAgent):
     def prepared(self, batch: Batch) -> Rows:
         """Return a caller's transitions (T = 1) or sequences under internal names, with time first, [T, B, ...]."""
         needed = ["obs", "actions_executed", "next_obs", "rewards", "terminated"]
-        sequences = "obs" in batch and batch["obs"].ndim == 3
+        sequences = "obs" in batch and self._rows(batch["obs"]).ndim == 3
         along_time = sequences and self.config.use_retrace and self.config.retrace_steps > 1
         if along_time:
             needed += ["actions_raw", "behaviour_logp"]

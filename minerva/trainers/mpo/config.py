@@ -15,6 +15,7 @@ from minerva.config import (
     TENSOR,
     Activation,
     AlsoCalled,
+    ImageEncoderName,
     LayerSizes,
     OptimizerConfig,
     Within,
@@ -37,6 +38,9 @@ class MPOConfig(OptimizerConfig):
     activation: Annotated[Activation, AlsoCalled("activation_fn")] = "default"
     """Activation of the hidden layers of policy and critics; "default": ReLU, and in plain layers
     tanh, then ELU."""
+    image_encoder: ImageEncoderName = "auto"
+    """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
+    "auto": "nature", and "small" below 36 x 36."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Shift and scale observations by the running mean and variance of those collected."""
     initial_std: Annotated[float | Literal["auto"] | None, POSITIVE] = "auto"

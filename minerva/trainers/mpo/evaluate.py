@@ -142,9 +142,12 @@ class PolicyEvaluation:
         [B, O] and [..., B, D] -> [C, ..., B, A] for each pair
         """
         shapes = [actions.shape[:-1] for _, actions in pairs]
-        obs = torch.cat([states.expand(*actions.shape[:-1], -1).flatten(0, -2) for states, actions in pairs])
+        obs = torch.cat([states.flatten(0, -2) for states, _ in pairs])
+        numbers = torch.arange(len(obs), device=obs.device).split([states.shape[:-1].numel() for states, _ in pairs])
+        each = [number.expand(shape.numel() // len(number), -1) for number, shape in zip(numbers, shapes, strict=True)]
         executed = torch.cat([actions.flatten(0, -2) for _, actions in pairs])
-        outputs = self.critics(parameters, obs, executed, bfloat16=self.config.bfloat16_targets)
+        states = torch.cat([number.flatten() for number in each])
+        outputs = self.critics(parameters, obs, executed, states, bfloat16=self.config.bfloat16_targets)
         parts = outputs.split([shape.numel() for shape in shapes], 1)
         return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
 

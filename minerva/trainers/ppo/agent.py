@@ -40,7 +40,6 @@ class PPOAgent(Agent):
     CONFIG = PPOConfig
     BY_HAND = preset_for("ppo", "", "source").values
     ACTIONS = get_args(ActionKind)
-    ENCODES = True
     METRICS = METRICS
     VMAPPED_METHODS = ("acted", "scaled", "evaluated", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")

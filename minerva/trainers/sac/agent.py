@@ -56,13 +56,15 @@ class SACAgent(OffPolicyAgent):
         usual = residual_layers if config.encoder == "residual" else relu_layers
         of_policy, of_critic = (self.hidden_layers(part, usual) for part in ("policy", "critic"))
         policy_size, critic_size = (
-            (obs_dim, act_dim, size, *bounds) for size in (config.policy_layer_sizes, config.critic_layer_sizes)
+            (act_dim, size, *bounds) for size in (config.policy_layer_sizes, config.critic_layer_sizes)
         )
-        self.policy = DiagonalGaussianPolicy(*policy_size, make_layers=of_policy).to(self.device)
+        encoder = self.make_encoder(action)
+        self.policy = DiagonalGaussianPolicy(encoder, *policy_size, make_layers=of_policy).to(self.device)
         atoms = torch.linspace(-config.critic_range, config.critic_range, config.critic_atoms, device=self.device)
         outputs = 1 if config.critic == "scalar" else config.critic_atoms
-        self.q = Critics(Critic(*critic_size, outputs, of_critic) for _ in range(2)).to(self.device)
-        self.normalizer = self.make_normalizer(obs_dim, config.normalize_observations)
+        critics = [Critic(self.make_encoder(action), *critic_size, outputs, of_critic) for _ in range(2)]
+        self.q = Critics(critics).to(self.device)
+        self.normalizer = self.make_normalizer(encoder.numbers, config.normalize_observations)
         self.q_target = copy.deepcopy(self.q)
         self.squashed = SquashedGaussian(self.policy.action_low, self.policy.action_high)
         self.policy_function = FunctionalPolicy(self.policy, self.squashed)
@@ -97,10 +99,11 @@ class SACAgent(OffPolicyAgent):
     @torch.no_grad()
     def policy_action(self, obs: Array | Tensor, deterministic: bool = True) -> Tensor:
         """Return the policy's actions within the bounds.  [..., O] -> [..., D]"""
-        params = self.policy_function.params(self.state["policy"], self.normalizer(self._tensor(obs)))
+        params = self.policy_function.params(self.state["policy"], self.normalized(self.state, self._rows(obs)))
         if deterministic:
             return self.distribution.executed(self.distribution.mode(params))
-        return self.distribution.executed(self.distribution.sample(params, self.draw_actions(obs.shape[:-1])))
+        noise = self.draw_actions(params["mean"].shape[:-1])
+        return self.distribution.executed(self.distribution.sample(params, noise))
 
     def sample_uniform(self, shape: tuple[int, ...]) -> Rows:
         """Draw actions uniformly between their bounds, in a dict with the keys of `acted`."""

@@ -13,6 +13,7 @@ from minerva.config import (
     TENSOR,
     Activation,
     AlsoCalled,
+    ImageEncoderName,
     LayerSizes,
     OptimizerConfig,
     Within,
@@ -34,6 +35,9 @@ class SACConfig(OptimizerConfig):
     """Widths of each critic's hidden layers; residual: of the first layer, and of each block."""
     activation: Annotated[Activation, AlsoCalled("activation_fn")] = "default"
     """Activation of the hidden layers of policy and critics; "default": ReLU."""
+    image_encoder: ImageEncoderName = "auto"
+    """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
+    "auto": "nature", and "small" below 36 x 36."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = False
     """Shift and scale observations by the running mean and variance of those collected."""
 

@@ -56,7 +56,6 @@ class VMPOAgent(Agent):
 
     CONFIG = VMPOConfig
     ACTIONS = get_args(ActionKind)
-    ENCODES = True
     METRICS = METRICS
     LAYER_SIZES = ("policy_layer_sizes", "value_layer_sizes")
     POLICY_MODULES = ("policy",)
