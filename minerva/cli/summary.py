@@ -12,6 +12,7 @@ from rich.table import Table
 
 from minerva.cli.seeds import Seeds
 from minerva.cli.train import RunOptions
+from minerva.cli.typed_networks import typed_names
 from minerva.config import Config
 from minerva.envs.rendering import drawable
 from minerva.errors import printable
@@ -54,7 +55,11 @@ def print_summary(console: Console, algo: str, options: RunOptions, result: Resu
 
     folder = RunFolder(result.folder, algo)
     quoted = shlex.quote(str(result.folder))
-    program = f"import minerva; print(minerva.load_policy({str(result.folder)!r}))"
+    own = {part: name.split(":") for part, name in typed_names(options.own_networks).items()}
+    given = ", ".join(f"{part!r}: {module}.{name}" for part, (module, name) in own.items())
+    imported = ", ".join(dict.fromkeys(["minerva", *(module for module, _ in own.values())]))
+    loaded = f"{str(result.folder)!r}{f', own_networks={{{given}}}' if given else ''}"
+    program = f"import {imported}; print(minerva.load_policy({loaded}))"
     program = f'"{program}"' if quoted == str(result.folder) else shlex.quote(program)
     if result.finished:
         _draw_learning_curve(folder, f"{algo} on {options.env}", result.random)

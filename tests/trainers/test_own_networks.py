@@ -161,9 +161,10 @@ def test_a_file_that_names_an_encoder_imports_nothing_and_a_person_may(
     short = ["--total-steps", "64", "--num-envs", "2", "--rollout-steps", "16", "--minibatch-size", "16"]
     quick = ["--update-epochs", "1", "--eval-episodes", "1", "--eval-every", "64", "--compile", "off"]
     assert main(["train", "ppo", "--own-networks", "encoder=myncoder:make", "--run-dir", "run", *short, *quick]) == 0
-    assert "--own-networks encoder=myncoder:make" in " ".join(capsys.readouterr().out.split()), (
-        "the next command names it too"
-    )
+    shown = capsys.readouterr().out
+    assert "--own-networks encoder=myncoder:make" in " ".join(shown.split()), "the next command names it too"
+    exec(shown.split(' -c "')[1].split('"\n')[0])
+    assert "Policy(ppo on Pendulum-v1" in capsys.readouterr().out
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["own_networks"] == {"encoder": "own_networks:swish"}
     for command in (["evaluate", "run"], ["train", "ppo", "--resume", "run"], ["train", "ppo", "--config", "run"]):
