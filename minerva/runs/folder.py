@@ -178,8 +178,8 @@ def find_checkpoint(path: Path, which: str = "best") -> Path:
         runs = sorted(path.glob("*/checkpoints"), key=lambda folder: folder.stat().st_mtime)
         inside = f" It contains runs; the latest is {runs[-1].parent}." if runs else ""
         raise RunError(f"{path} contains no run with a checkpoint: give a run's folder or a checkpoint file.{inside}")
-    for inside in (path / "checkpoints", found[0]):
-        refuse_foreign(inside)
+    for place in (path / "checkpoints", found[0]):
+        refuse_foreign(place)
     return found[0]
 
 
