@@ -70,4 +70,4 @@ def make_atari(
     idle = 0 if sticky else IDLE_FRAMES
     screens = AtariPreprocessing(raw, noop_max=idle, frame_skip=frame_skip, terminal_on_life_loss=life_loss)
     stacked = StackedFrames(screens, STACKED)
-    return TransformReward(stacked, lambda reward: float(np.sign(reward))) if clip_rewards else stacked
+    return TransformReward(stacked, lambda reward: float(np.sign(float(reward)))) if clip_rewards else stacked

@@ -86,9 +86,8 @@ def test_own_layers_of_policy_and_critic_are_trained_stacked_loaded_and_exported
     policy = load_policy(tmp_path / "alone", "last", own_networks=BODIES)
     before = type(policy.agent).from_config(3, 1, policy.agent.config, seed=1, own_networks=BODIES)
     trained, untrained = skips(policy.agent), skips(before)
-    assert {layers.around.in_features for layers in trained} == ({3} if algo in ("ppo", "vmpo") else {3, 4}), (
-        "and an action"
-    )
+    inputs = {3} if algo in ("ppo", "vmpo") else {3, 4}  # and an action
+    assert {layers.around.in_features for layers in trained} == inputs
     for now, then in zip(trained, untrained, strict=True):
         assert not torch.equal(now.around.weight, then.around.weight), "its weights have learned"
     assert exported(policy).difference < 1e-6
