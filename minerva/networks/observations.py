@@ -11,7 +11,7 @@ from minerva.errors import ConfigError
 from minerva.layout import CHOICES, NUMBER_BYTES, Layout, is_image, leaves, structured, vector_sizes
 from minerva.networks.images import image_encoder
 from minerva.networks.masks import without_mask
-from minerva.networks.own import check_module
+from minerva.networks.own import check_module, explained
 from minerva.spec import ObservationSpec
 
 EncoderFactory = Callable[[ObservationSpec], nn.Module]
@@ -47,11 +47,16 @@ class ObservationEncoder(nn.Module):
         self.numbers = observation.numbers - mask_size
         """Number of numbers, without those of the mask."""
         self.images = nn.ModuleList()
-        self.own = None if own is None else OwnEncoder(observation.layout, self.numbers, own(observation))
+        self.own: OwnEncoder | None = None
+        self.size = 0
+        """Number of features."""
         if own is None:
             self.images.extend(image_encoder(images, highest, shape) for highest, *shape in observation.images)
-        self.size = self._size()
-        """Number of features."""
+            self.size = self._size()
+        else:
+            with explained("encoder", "the spec of the observations"):
+                self.own = OwnEncoder(observation.layout, self.numbers, own(observation))
+                self.size = self._size()
 
     @classmethod
     def of(cls, observation: "int | ObservationEncoder") -> "ObservationEncoder":

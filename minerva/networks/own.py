@@ -1,6 +1,7 @@
 """Networks of a user's own: the modules that take the place of Minerva's, and what such a module must be."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -55,7 +56,8 @@ def hidden_layers(own: OwnNetworks, part: str, usual: MakeLayers, activation: Ac
 
     def make(inputs: int, layer_sizes: LayerSizes) -> nn.Module:
         *_, (_, outputs) = widths(inputs, layer_sizes)
-        return OwnLayers(part, factory(inputs, tuple(layer_sizes)), inputs, outputs)
+        with explained(part, f"{inputs} inputs and the widths {tuple(layer_sizes)}"):
+            return OwnLayers(part, factory(inputs, tuple(layer_sizes)), inputs, outputs)
 
     return make
 
@@ -81,6 +83,20 @@ class OwnLayers(nn.Module):
                 f"{self.outputs}], the last of the widths that the factory receives."
             )
         return features.reshape(*inputs.shape[:-1], self.outputs)
+
+
+@contextmanager
+def explained(part: str, given: str) -> Iterator[None]:
+    """Raise ConfigError for what a user's factory, or its module on a first batch of zeros, raises."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"The {part}'s factory, given {given}, or its module on a batch of zeros raised {type(error).__name__}: "
+            f"{error}"
+        ) from error
 
 
 def check_module(part: str, module: Any) -> None:

@@ -191,6 +191,12 @@ def test_a_file_that_names_an_encoder_imports_nothing_and_a_person_may(
         ({"encoder": own_networks.forgotten}, "returned a int: it must return a torch.nn.Module"),
         ({"policy": own_networks.narrow}, r"layers of the policy gave \(2, 3\).*must give \[batch, 64\], the last of"),
         ({"critic": lambda inputs, widths: torch.nn.Dropout()}, "critic's module is a Dropout"),
+        (
+            {"policy": lambda inputs: torch.nn.Identity()},
+            r"given 3 inputs and the widths \(64, 64\),.* raised TypeError",
+        ),
+        ({"critic": lambda inputs, widths: torch.nn.Linear(7, 64)}, "critic's factory.* RuntimeError: mat1 and mat2"),
+        ({"encoder": lambda: torch.nn.Identity()}, "encoder's factory, given the spec.* raised TypeError"),
         ({"actor": own_networks.Skip}, "names 'actor': give factories for encoder, policy, critic"),
         (own_networks.Skip, "give a mapping such as"),
     ],
