@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
-from tiny_runs import IMAGES, LAYERS, FinishedRun, flags, snapshot
+from tiny_runs import LAYERS, FinishedRun, flags, snapshot
 
 from minerva.cli.main import main
 from minerva.runs import checkpoint as checkpoints
@@ -55,7 +55,6 @@ REFUSED = [
         "train sac --env CartPole-v1",
         ("actions are discrete", "SACAgent takes continuous", "PPO or V-MPO, which take all, or with MPO"),
     ),
-    Refused(f"train mpo --env {IMAGES}", ("image of shape (8, 8, 3)", "train with PPO or V-MPO")),
     # hyperparameters
     Refused("train ppo --gamma 1.5", ("gamma is 1.5: it must be in [0, 1]",)),
     Refused("train ppo --gamma -0.1", ("gamma is -0.1: it must be in [0, 1]",)),

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
-from probe_envs import UNIT_ACTIONS, Shaped, StepResult, vector_space
+from probe_envs import UNIT_ACTIONS, StepResult, vector_space
 
 from minerva.cli.main import main
 from minerva.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -67,10 +66,9 @@ class Paying(Paced):
         return obs, float(np.clip(action, -1.0, 1.0).sum()), terminated, truncated, info
 
 
-PACED, PAYING, IMAGES = "tiny_runs:Paced-v0", "tiny_runs:Paying-v0", "tiny_runs:Images-v0"
+PACED, PAYING = "tiny_runs:Paced-v0", "tiny_runs:Paying-v0"
 gym.register("Paced-v0", entry_point=Paced)
 gym.register("Paying-v0", entry_point=Paying)
-gym.register("Images-v0", entry_point=lambda: Shaped(spaces.Box(0, 255, (8, 8, 3), np.uint8)))
 
 
 def flags(**values: Any) -> list[str]:
