@@ -262,6 +262,14 @@ class OptimizerConfig(Config):
     """Momentum of "sgd"."""
 
 
+def rule_of_rewards(normalized: bool | None) -> dict[str, str]:
+    """Return the rule for the scale of rewards of PPO and V-MPO, as `Config.derived` does."""
+    if normalized is False:
+        return {}
+    apart = "; dm_control's stay as they are" if normalized is None else ""
+    return {"rewards": f"divided by the standard deviation of the discounted return{apart}"}
+
+
 def read_text(path: Path) -> str:
     """Return the text of a file that somebody wrote by hand. Raise OSError or ValueError if it cannot be one."""
     if path.exists() and not path.is_file():

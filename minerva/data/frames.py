@@ -18,7 +18,7 @@ from minerva.errors import TrainingError
 from minerva.layout import NUMBER_BYTES
 from minerva.spec import ObservationSpec
 
-FINAL_SHARE = 8
+FINAL_SHARE = 10
 """The pool has a place for one row in this many: with shorter episodes the replay holds fewer rows than it could."""
 
 

@@ -18,6 +18,7 @@ from minerva.config import (
     LayerSizes,
     OptimizerConfig,
     Within,
+    rule_of_rewards,
 )
 from minerva.errors import ConfigError
 
@@ -100,10 +101,7 @@ class PPOConfig(OptimizerConfig):
 
     def derived(self, actions: int) -> dict[str, str]:
         """Return the rule for the scale of rewards."""
-        if self.normalize_rewards is False:
-            return {}
-        apart = "; dm_control's stay as they are" if self.normalize_rewards is None else ""
-        return {"rewards": f"divided by the standard deviation of the discounted return{apart}"}
+        return rule_of_rewards(self.normalize_rewards)
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
