@@ -4,12 +4,13 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import fuzzing
 import pytest
-from fuzzing import Reader, fuzz
+from fuzzing import Reader, fuzz, mutations
 from mutation import mutated_bytes
 
 from minerva.errors import TrainingError
@@ -69,16 +70,21 @@ def test_a_module_that_an_input_imports_is_found(tmp_path: Path, monkeypatch: py
         sys.modules.pop(name, None)
 
 
-def test_inputs_are_the_same_again_and_those_of_another_seed_are_not(tmp_path: Path) -> None:
+def test_inputs_are_the_same_again_and_those_of_another_seed_are_not() -> None:
     def inputs(seed: int) -> list[bytes]:
-        seen: list[bytes] = []
-
-        def read(folder: Path) -> None:
-            seen.append((folder / "file").read_bytes())
-            refuse(folder, "It is bad: give another.")
-
-        assert fuzz(reader(read), CORPUS, tmp_path, seconds=0.05, seed=seed) > len(CORPUS)
-        return seen[:20]
+        return list(islice(mutations(reader(lambda folder: None), CORPUS, seed), 200))
 
     assert inputs(0) == inputs(0)
     assert inputs(0) != inputs(1)
+
+
+def test_a_reader_is_given_the_corpus_and_then_the_mutations(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def read(folder: Path) -> None:
+        seen.append((folder / "file").read_bytes())
+        refuse(folder, "It is bad: give another.")
+
+    count = fuzz(reader(read), CORPUS, tmp_path, seconds=0.05, seed=3)
+    expected = [*CORPUS, *islice(mutations(reader(read), CORPUS, 3), count - len(CORPUS))]
+    assert seen == [*CORPUS, *expected]  # the corpus once more, before anything is observed

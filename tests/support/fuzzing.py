@@ -54,19 +54,27 @@ def fuzz(reader: Reader, corpus: Sequence[bytes], folder: Path, seconds: float =
 
     Raise AssertionError with the first input that is neither read nor refused in one line.
     """
-    source, count = random.Random(f"{reader.name} {seed}"), 0
     for content in corpus:  # once unobserved: what is imported at the first use is imported here
         _tried(reader, content, folder, _nothing)
     for content in corpus:
         _check(reader, content, folder)
-    until = time.process_time() + seconds
-    while time.process_time() < until:
-        content = source.choice(corpus)
-        for mutate in source.choices(reader.mutate, k=source.choice((1, 1, 2))):
-            content = mutate(content, source)
+    until, count = time.process_time() + seconds, 0
+    for content in mutations(reader, corpus, seed):
+        if time.process_time() >= until:
+            break
         _check(reader, content, folder)
         count += 1
     return len(corpus) + count
+
+
+def mutations(reader: Reader, corpus: Sequence[bytes], seed: int) -> Iterator[bytes]:
+    """Inputs without end, each made from one of the corpus; a seed gives the same again."""
+    source = random.Random(f"{reader.name} {seed}")
+    while True:
+        content = source.choice(corpus)
+        for mutate in source.choices(reader.mutate, k=source.choice((1, 1, 2))):
+            content = mutate(content, source)
+        yield content
 
 
 def _check(reader: Reader, content: bytes, folder: Path) -> None:
