@@ -13,7 +13,7 @@ from torch import Tensor
 
 from minerva.data.normalizers import ACTIVE_MIN, ReturnScale, RewardNorm, RunningNorm, standardized
 from minerva.distributions import SquashedGaussian
-from minerva.formulas import categorical, gaussian, lagrange, optimizers, returns, statistics, trust_region
+from minerva.formulas import categorical, gaussian, horizon, lagrange, optimizers, returns, statistics, trust_region
 from minerva.lab.analysis import statistics as analysis
 from minerva.spec import ActionSpec
 from minerva.trainers.mpo import losses as mpo
@@ -69,7 +69,16 @@ def run(dtype: str, seed: int) -> None:
     torch.set_default_dtype(getattr(torch, dtype))
     draw = Draw(seed)
     try:
-        for exercise in (_gaussian, _lagrange, _trust_region, _optimizers, _returns, _statistics, _categorical):
+        for exercise in (
+            _gaussian,
+            _lagrange,
+            _trust_region,
+            _optimizers,
+            _returns,
+            _horizon,
+            _statistics,
+            _categorical,
+        ):
             exercise(draw)
         _scores(draw)
         for losses in (_mpo, _vmpo, _ppo, _sac):
@@ -78,6 +87,7 @@ def run(dtype: str, seed: int) -> None:
             agents(draw, seed)
         _mpo_choices(draw)
         _outliers(draw)
+        _horizon(draw)
     finally:
         torch.set_default_dtype(before)
 
@@ -168,6 +178,15 @@ def _returns(draw: Draw) -> None:
     for estimator in ("gae", "returns", "dae"):
         returns.advantages_and_returns(estimator, rollout, values, next_values, gamma, trace)
     returns.explained_variance(0.5 * draw(draw.rows), 0.5 * draw(draw.rows))
+
+
+def _horizon(draw: Draw) -> None:
+    # below, within and above the limits, without an episode, and with one that has terminated
+    for steps, truncated, terminated in ((3e3, 70, 0), (3e4, 70, 0), (3e5, 70, 0), (300, 0, 0), (3e4, 70, 1)):
+        counts = (steps + 9 * draw.number(0.0, 1.0), torch.tensor(1.0 * truncated), torch.tensor(1.0 * terminated))
+        steps_ahead = horizon.horizon(*counts)
+        horizon.discount(steps_ahead)
+        horizon.trace(steps_ahead)
 
 
 def _statistics(draw: Draw) -> None:

@@ -143,7 +143,8 @@ class Config:
         steps with 2,048 to 4,096 environments.
         """
         steps = max(16, -(-(2**16) // num_envs))
-        return {"num_envs": num_envs, "rollout_steps": steps, "minibatch_size": max(64, num_envs * steps // 16)}
+        sizes = {"num_envs": num_envs, "rollout_steps": steps, "minibatch_size": max(64, num_envs * steps // 16)}
+        return {**sizes, "gamma": 0.99, "gae_lambda": 0.95}
 
     @staticmethod
     def replay_at_scale(num_envs: int) -> dict[str, Any]:
@@ -240,8 +241,8 @@ class Config:
                 raise ConfigError(f"{name} cannot change during a run: what can is {', '.join(known)}.")
             if (value is None) != (before is None) or bool(value) != bool(before):
                 raise ConfigError(
-                    f"{name} cannot change from {before} to {value} during a run: what is off (None or 0) stays off, "
-                    "and what is on stays on."
+                    f"{name} cannot change from {before} to {value} during a run: what is None or 0 stays so, and a "
+                    "number stays one; give it when the run begins."
                 )
         return dataclasses.replace(self, **settings)
 
@@ -268,6 +269,13 @@ def rule_of_rewards(normalized: bool | None) -> dict[str, str]:
         return {}
     apart = "; dm_control's stay as they are" if normalized is None else ""
     return {"rewards": f"divided by the standard deviation of the discounted return{apart}"}
+
+
+def rule_of_horizon(gamma: float | None, gae_lambda: float | None) -> dict[str, str]:
+    """Return the rule for how far ahead rewards count in PPO and V-MPO, as `Config.derived` does."""
+    if gamma is not None and gae_lambda is not None:
+        return {}
+    return {"horizon": "the mean length of episodes, 100 to 1,000 steps, until one terminates, then 100"}
 
 
 def read_text(path: Path) -> str:

@@ -136,11 +136,17 @@ class RewardNorm:
         return scaled
 
     @staticmethod
-    def scaled(state: Tree, rewards: Tensor, ended: Tensor, ranks: Ranks = SINGLE) -> tuple[Tree, Tensor]:
-        """Return the state updated with the rewards [T, E] of all ranks, and this rank's rewards scaled."""
+    def scaled(
+        state: Tree, rewards: Tensor, ended: Tensor, gamma: Tensor | None = None, *, ranks: Ranks = SINGLE
+    ) -> tuple[Tree, Tensor]:
+        """Return the state updated with the rewards [T, E] of all ranks, and this rank's rewards scaled.
+
+        `gamma` replaces the discount of the state.
+        """
+        discount = state["gamma"] if gamma is None else gamma.double()
         counted, largest = without_outliers(rewards.double(), state["largest_reward"])
         largest = torch.stack([part for (part,) in ranks.each(largest)]).amax(0)
-        sums, running = discounted_sums(counted, ended.double(), state["running"], state["gamma"])
+        sums, running = discounted_sums(counted, ended.double(), state["running"], discount)
         before = {name: state[name] for name in ("mean", "var", "count")}
         statistics = _merged(before, sums.reshape(-1), ranks)
         variance = statistics["var"]

@@ -7,6 +7,7 @@ from typing import Any, Self
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.tree import Tree
 from minerva.data.fields import action_field, transition_fields
+from minerva.data.horizon import RULES, Horizon, settings_before_episodes
 from minerva.data.normalizers import RewardNorm
 from minerva.data.rollout import Rollout, RolloutWriter
 from minerva.envs.ids import is_dm_control
@@ -34,7 +35,14 @@ class OnPolicyTrainer(Trainer):
         """Reward normaliser, or None: rewards as they are."""
         setting = self.config.normalize_rewards
         normalized = not is_dm_control(self.env) if setting is None else setting
-        return RewardNorm(self.num_envs, self.config.gamma, self.device) if normalized else None
+        gamma = settings_before_episodes(self.config.to_dict())["gamma"]
+        return RewardNorm(self.num_envs, gamma, self.device) if normalized else None
+
+    @functools.cached_property
+    def horizon(self) -> Horizon | None:
+        """Counts of the task's episodes, or None: settings say how far ahead rewards count."""
+        derived = [name for name in RULES if getattr(self.config, name) is None]
+        return Horizon(self.device) if derived else None
 
     @classmethod
     def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
@@ -42,7 +50,7 @@ class OnPolicyTrainer(Trainer):
         first = trainers[0]
         updates = runs.total_steps // first.batch_size
         stack = Stack([trainer.agent for trainer in trainers], runs.settings.compile, updates)
-        scale = _reward_scale(trainers, stack)
+        measured, scaled = _horizon(trainers, stack), _reward_scale(trainers, stack)
         rollouts = [trainer.rollout for trainer in trainers]
         writer = RolloutWriter(rollouts, joined_state(rollouts))
         for step in runs.steps(by=first.batch_size):
@@ -51,7 +59,9 @@ class OnPolicyTrainer(Trainer):
             if not first.rollout.full:
                 runs.pause(runs.step)
                 continue
-            stack.learn(scale(writer.tensors()), stack.hyper(first.remaining(step // first.batch_size, updates)))
+            stack.learn(
+                scaled(measured(writer.tensors())), stack.hyper(first.remaining(step // first.batch_size, updates))
+            )
             metrics = stack.metrics()
             for trainer, row in zip(trainers, metrics, strict=True):
                 trainer.health(row)
@@ -82,23 +92,42 @@ class OnPolicyTrainer(Trainer):
     def learn_with(self, config: Any) -> None:
         """Take the numbers of the coming updates from `config`; rewards are scaled with its discount too."""
         super().learn_with(config)
-        if self.reward_norm is not None:
+        if self.reward_norm is not None and config.gamma is not None:
             self.reward_norm.state["gamma"].fill_(config.gamma)
 
     def state_dict(self) -> Tree:
-        """Return the state of agent, environments, reward normaliser, health checks and the unfinished rollout."""
+        """Return the state of agent, environments, reward normaliser, horizon, health and the unfinished rollout."""
         reward_norm = self.reward_norm.state_dict() if self.reward_norm else None
+        horizon = self.horizon.state_dict() if self.horizon else None
         added = {"reward_norm": reward_norm, "rollout": self.rollout.state_dict(), "health": self.health.state_dict()}
-        return {**super().state_dict(), **added}
+        return {**super().state_dict(), **added, "horizon": horizon}
 
     def load_state_dict(self, state: Tree) -> str:
         """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
         if self.reward_norm:
             self.reward_norm.load_state_dict(state["reward_norm"])
+        if self.horizon:
+            self.horizon.load_state_dict(state["horizon"])
         if state["health"] is not None:  # PPO runs of earlier versions have no health checks
             self.health.load_state_dict(state["health"])
         self.rollout.load_state_dict(state["rollout"])
         return super().load_state_dict(state)
+
+
+def _horizon(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable[[Rows], Rows]:
+    """Return a function that adds to all trainers' rollouts the settings that follow from their horizons."""
+    horizons = [trainer.horizon for trainer in trainers if trainer.horizon is not None]
+    if not horizons:
+        return lambda data: data
+    derived = [name for name in RULES if getattr(trainers[0].config, name) is None]
+    measured = functools.partial(Horizon.measured, ranks=trainers[0].ranks)
+    measure = InPlace(stack.lift(measured), joined_state(horizons), stack.mode, distributed=stack.distributed)
+
+    def with_settings(data: Rows) -> Rows:
+        settings = measure(data["terminated"], data["ended"])
+        return {**data, **{name: settings[name].to(data["rewards"].dtype) for name in derived}}
+
+    return with_settings
 
 
 def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable[[Rows], Rows]:
@@ -106,7 +135,7 @@ def _reward_scale(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable
     norms = [trainer.reward_norm for trainer in trainers if trainer.reward_norm is not None]
     if not norms:
         return lambda data: data
-    state = joined_state(norms)
+    state, fields = joined_state(norms), ("rewards", "ended", "gamma")
     scaled = functools.partial(RewardNorm.scaled, ranks=trainers[0].ranks)
     scale = InPlace(stack.lift(scaled), state, stack.mode, distributed=stack.distributed)
-    return lambda data: {**data, "rewards": scale(data["rewards"], data["ended"])}
+    return lambda data: {**data, "rewards": scale(*(data[name] for name in fields if name in data))}

@@ -85,8 +85,9 @@ def test_a_signal_anywhere(
 HALFWAY = {"ppo": 330, "vmpo": 330, "mpo": 330, "sac": 330}
 PARTS = {
     "ppo": "trainer/agent/network trainer/agent/moments trainer/agent/generator trainer/reward_norm trainer/rollout "
-    "trainer/envs/simulators trainer/envs/obs trainer/envs/returns trainer/envs/lengths trainer/episodes",
-    "vmpo": "trainer/agent trainer/envs/simulators trainer/rollout trainer/health",
+    "trainer/envs/simulators trainer/envs/obs trainer/envs/returns trainer/envs/lengths trainer/episodes "
+    "trainer/horizon",
+    "vmpo": "trainer/agent trainer/horizon trainer/envs/simulators trainer/rollout trainer/health",
     "mpo": "trainer/agent/policy trainer/agent/q trainer/agent/policy_target trainer/agent/q_target "
     "trainer/agent/duals trainer/agent/moments trainer/agent/counters trainer/agent/generator trainer/envs/simulators "
     "trainer/envs/obs trainer/episodes trainer/replay/generator trainer/health rows",

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
+from minerva.data.horizon import RULES, settings_before_episodes
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
@@ -34,7 +35,8 @@ class PPOAgent(Agent):
     ├── moments      step [], first [P], second [P]
     └── normalizer   mean [O], var [O], count []; empty for images alone
     ```
-    `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E].
+    `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E];
+    `gamma` and `gae_lambda` [] if they follow from its task's horizon.
     """
 
     CONFIG = PPOConfig
@@ -109,7 +111,7 @@ class PPOAgent(Agent):
 
     def updated(self, state: Tree, data: Rows, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after learning from a rollout, and metrics; `noise` are the permutations of its rows."""
-        before = state["normalizer"]
+        before, hyper = state["normalizer"], {**hyper, **{name: data[name] for name in RULES if name in data}}
         if self.config.blind_first_rollout:
             state = self.scaled(state, data)
             batch = self.evaluated(state, data, hyper, before)
@@ -131,6 +133,7 @@ class PPOAgent(Agent):
         all_gathered = self.ranks.all_gathered
         explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["policy_lr"]}
+        metrics["charts/discount"] = hyper["gamma"]
         seen = self.network.obs_encoder.split(rollout["obs"].flatten(0, 1))
         normalizer = refreshed(state["normalizer"], seen.numbers, self.ranks)
         return {**state, "normalizer": normalizer}, metrics
@@ -138,7 +141,8 @@ class PPOAgent(Agent):
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
         # LaTeX: \beta_u = f_u \beta_0
         learning_rate = remaining * self.config.policy_lr
-        return {"policy_lr": learning_rate, "target_kl": self.config.target_kl or torch.inf}
+        horizon = settings_before_episodes(self.config.to_dict())
+        return {**horizon, "policy_lr": learning_rate, "target_kl": self.config.target_kl or torch.inf}
 
     # --- state ----------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from minerva.config import (
     LayerSizes,
     OptimizerConfig,
     Within,
+    rule_of_horizon,
     rule_of_rewards,
 )
 from minerva.errors import ConfigError
@@ -57,10 +58,11 @@ class PPOConfig(OptimizerConfig):
     in the first version."""
 
     # Advantages
-    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
-    """gamma: discount."""
-    gae_lambda: Annotated[float, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = 0.95
-    """lambda: trace parameter of GAE; 0 is the one-step estimate, 1 the full return."""
+    gamma: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = None
+    """gamma: discount. None: 1 - 1 / H, where the horizon H is the mean length of episodes, 100 to 1,000 steps, as long
+    as none has terminated, and 100 from then on."""
+    gae_lambda: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = None
+    """lambda: trace parameter of GAE; 0 is the one-step estimate, 1 the full return. None: 1 - 1 / (2 sqrt(H))."""
     advantage_estimator: Literal["gae", "returns", "dae"] = "gae"
     """"gae"; "returns": discounted return minus value; "dae": the one-step temporal difference."""
     norm_adv: Annotated[bool, AlsoCalled("normalize_advantage normalize_advantages")] = True
@@ -100,8 +102,8 @@ class PPOConfig(OptimizerConfig):
         return self.num_envs * self.rollout_steps
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return the rule for the scale of rewards."""
-        return rule_of_rewards(self.normalize_rewards)
+        """Return the rules for the scale of rewards and for the horizon."""
+        return {**rule_of_rewards(self.normalize_rewards), **rule_of_horizon(self.gamma, self.gae_lambda)}
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:

@@ -2,7 +2,17 @@
 
 from dataclasses import replace
 
-from minerva.metrics import ENTROPY, EXPLAINED_VARIANCE, LEARNING_RATE, MEAN_KL, Metric, Panel, Rule, range_rules
+from minerva.metrics import (
+    DISCOUNT,
+    ENTROPY,
+    EXPLAINED_VARIANCE,
+    LEARNING_RATE,
+    MEAN_KL,
+    Metric,
+    Panel,
+    Rule,
+    range_rules,
+)
 
 LARGE_KL = 0.1
 """KL per update above which runs failed; tuned runs on Ant-v5 have 0.06 (benchmarks/results/ppo/sweep.md)."""
@@ -39,6 +49,7 @@ METRICS = (
     Metric("losses/value_loss", "Half the mean squared error of the value, in the last minibatch.", loss_chart="value"),
     Metric("losses/old_approx_kl", "Mean of -log ratio: a simpler, noisier estimate of the KL."),
     LEARNING_RATE,
+    DISCOUNT,
 )
 
 

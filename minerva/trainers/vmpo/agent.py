@@ -9,6 +9,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
+from minerva.data.horizon import RULES, settings_before_episodes
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
@@ -51,7 +52,8 @@ class VMPOAgent(Agent):
     ├── normalizer    mean [O], var [O], count []; empty without normalisation
     └── old           parameters [P], age []; not with old_policy "rollout"
     ```
-    `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E].
+    `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E];
+    `gamma` and `gae_lambda` [] if they follow from its task's horizon.
     """
 
     CONFIG = VMPOConfig
@@ -175,7 +177,7 @@ class VMPOAgent(Agent):
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after learning from a rollout, and metrics; the normaliser is updated last."""
-        before = state["normalizer"]
+        before, hyper = state["normalizer"], {**hyper, **{name: data[name] for name in RULES if name in data}}
         if self.config.blind_first_rollout and before:
             state = self.scaled(state, data)
             batch = self.evaluated(state, data, hyper, before)
@@ -185,7 +187,7 @@ class VMPOAgent(Agent):
         for n, region in enumerate(self.distribution.trust_regions):
             metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
         after = self.refresh_normalizer({**state, "normalizer": before}, batch)
-        return after, {**metrics, "charts/learning_rate": hyper["policy_lr"]}
+        return after, {**metrics, "charts/learning_rate": hyper["policy_lr"], "charts/discount": hyper["gamma"]}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
@@ -228,6 +230,7 @@ class VMPOAgent(Agent):
         # LaTeX: x = \begin{cases} \max(f, 0.01)^2 & a = 1 \\ 1 & \text{otherwise} \end{cases}
         share = max(remaining, 0.01) ** 2 if config.anneal_bounds else 1.0
         return {
+            **settings_before_episodes(config.to_dict()),
             "alpha_lr": alpha_lr,
             "policy_lr": remaining * config.policy_lr,
             "value_lr": remaining * config.value_lr,

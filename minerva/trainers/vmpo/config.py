@@ -19,6 +19,7 @@ from minerva.config import (
     LayerSizes,
     OptimizerConfig,
     Within,
+    rule_of_horizon,
     rule_of_rewards,
 )
 from minerva.errors import ConfigError
@@ -51,11 +52,11 @@ class VMPOConfig(OptimizerConfig):
     """Log standard deviation before training, in every state; None: from the layers' initialisation, about 0."""
 
     # Rollout
-    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 32
+    num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 16
     """E: environments stepped together."""
     rollout_steps: Annotated[
         int, AT_LEAST_ONE, LOOP, PER_ENV, AlsoCalled("n_steps num_steps horizon rollout_length unroll_length")
-    ] = 64
+    ] = 128
     """T: steps of each environment between two updates."""
     normalize_observations: Annotated[bool, AlsoCalled("norm_obs")] = True
     """Normalise observations to zero mean and unit variance, by running statistics."""
@@ -67,10 +68,11 @@ class VMPOConfig(OptimizerConfig):
     in the first version."""
 
     # Advantages
-    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
-    """gamma: discount."""
-    gae_lambda: Annotated[float, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = 0.95
-    """lambda: trace parameter of GAE."""
+    gamma: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = None
+    """gamma: discount. None: 1 - 1 / H, where the horizon H is the mean length of episodes, 100 to 1,000 steps, as long
+    as none has terminated, and 100 from then on."""
+    gae_lambda: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = None
+    """lambda: trace parameter of GAE. None: 1 - 1 / (2 sqrt(H))."""
     advantage_estimator: Literal["returns", "gae", "dae"] = "gae"
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
     normalize_advantages: Annotated[bool, AlsoCalled("normalize_advantage norm_adv")] = True
@@ -139,8 +141,8 @@ class VMPOConfig(OptimizerConfig):
         return ("V-MPO", "PPO")
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return the rule for the scale of rewards."""
-        return rule_of_rewards(self.normalize_rewards)
+        """Return the rules for the scale of rewards and for the horizon."""
+        return {**rule_of_rewards(self.normalize_rewards), **rule_of_horizon(self.gamma, self.gae_lambda)}
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from minerva.metrics import (
     CHOICE_KL,
     CHOICE_MULTIPLIER,
+    DISCOUNT,
     EFFECTIVE_SAMPLES,
     ENTROPY,
     EXPLAINED_VARIANCE,
@@ -123,6 +124,7 @@ POLICY = (
     Metric("train/mean_abs_action", "Mean absolute value of the deterministic, continuous action.", optional=True),
     Metric("train/param_delta", "Norm of the change in parameters."),
     LEARNING_RATE,
+    DISCOUNT,
 )
 VALUE = (
     Metric(
