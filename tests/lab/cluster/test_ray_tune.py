@@ -46,7 +46,7 @@ def test_a_search_that_is_stopped_goes_on_and_its_best_is_a_preset(tmp_path: Pat
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+        assert process.wait(600) == 143
     assert list(out.glob("trials/*/seed1001/metrics.jsonl"))
     done = subprocess.run([*command, "--out", str(out)], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
