@@ -68,7 +68,7 @@ def test_metrics_are_those_of_the_joined_batch(
             assert_close(mine, expected, rtol=1e-8, atol=1e-8, equal_nan=True)
 
 
-@pytest.mark.slow  # three updates are compiled, in each process
+@pytest.mark.slow  # two updates are compiled, in each process
 @pytest.mark.compiles
 def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path) -> None:
     alone = results(SINGLE, SHORTEST)

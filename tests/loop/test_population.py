@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from needs import all_but_first_slow
 from tiny_runs import flags
 
 import minerva
@@ -79,7 +80,7 @@ def test_each_seed_is_the_run_it_would_be_alone(algo: str, tmp_path: Path) -> No
         ]
 
 
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("algo", all_but_first_slow(ALGORITHMS))
 def test_a_stopped_population_goes_on_as_if_it_had_not_been(algo: str, tmp_path: Path) -> None:
     whole = together(algo, [0, 1], tmp_path / "whole")
     stop = {**SETTINGS, "callbacks": [lambda step, *_: step >= 128]}

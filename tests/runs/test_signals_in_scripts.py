@@ -70,7 +70,9 @@ def assert_saved_where_it_stopped(run: Path) -> None:
 
 
 @pytest.mark.parametrize("number", NAMES)
-@pytest.mark.parametrize("train", [ONE, SEEDS], ids=["a run", "a population"])
+@pytest.mark.parametrize(
+    "train", [pytest.param(ONE, id="a run"), pytest.param(SEEDS, id="a population", marks=pytest.mark.slow)]
+)
 def test_a_script_that_does_not_expect_it_ends_there_by_the_signal(
     train: str, number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_script_that_catches_it_learns_where_the_run_is(number: signal.Signals
     assert out.startswith(f"{tmp_path / 'seed0'} is stopped at step {training_steps(tmp_path / 'seed0')[-1]:,}")
 
 
+@pytest.mark.slow
 def test_every_data_parallel_rank_is_told(tmp_path: Path) -> None:
     process = started(tmp_path, RANKS, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     os.kill(int((tmp_path / "pid0").read_text()), signal.SIGTERM)

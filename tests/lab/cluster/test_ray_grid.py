@@ -49,7 +49,7 @@ def grid_file(folder: Path) -> Path:
 def test_a_node_that_dies_costs_no_run_and_changes_none(
     tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PACE", "0.03")  # many seconds a run, so that the node dies amid some
+    monkeypatch.setenv("PACE", "0.01")  # ten seconds a run, so that the node dies amid some
     doomed, _ = add_node(cluster, 1), add_node(cluster, 1)
     runs = tmp_path / "out" / "ppo" / "tiny_runs-Paced-v0"
     died_at: list[int] = []
