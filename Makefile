@@ -17,7 +17,7 @@ QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make quick       lint, and the tests of formulas, losses, compute and config (under a minute: after every edit)"
-	@echo "make test        lint, types and tests (MINUTES minutes on two cores); what needs a system library that is"
+	@echo "make test        lint, types and tests (about twelve minutes on two cores); what needs a system library that is"
 	@echo "                 not there is skipped with the line that installs it"
 	@echo "make test-mathdoc   the tests of the formula checker, after a change to packages/mathdoc"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (three hours)"

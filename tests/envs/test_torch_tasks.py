@@ -245,6 +245,7 @@ def test_seeds_trained_together_resume_bit_for_bit_each_from_its_run(tmp_path: P
     assert whole[0].after != whole[1].after
 
 
+@pytest.mark.slow
 def test_ppo_learns_the_linear_system(tmp_path: Path) -> None:
     """An untrained policy does nothing; the least cost is known, and most of the way to it is learned in a minute."""
     settings = {"rollout_steps": 50, "num_envs": 64, "minibatch_size": 800, "policy_lr": 3e-3, "gamma": 0.95}
