@@ -12,18 +12,19 @@ QUICK  := tests/formulas tests/compute tests/test_config.py tests/test_networks.
 	tests/trainers/*/test_*_vectors.py tests/trainers/vmpo/test_vmpo_e_step.py
 
 .DEFAULT_GOAL := help
-.PHONY: help train quick test test-slow test-all faults lint types docs docs-check docs-serve pictures release wheel-test system-deps clean
+.PHONY: help train quick test test-mathdoc test-slow test-all faults lint types docs docs-check docs-serve pictures release wheel-test system-deps clean
 
 help:
 	@echo "make train [ALGO=ppo] [ENV=Pendulum-v1] [SEED=0] [ARGS='--total-steps 50000']   train a policy"
 	@echo "make quick       lint, and the tests of formulas, losses, compute and config (under a minute: after every edit)"
-	@echo "make test        lint, types and tests (eleven minutes on two cores); what needs a system library that is"
+	@echo "make test        lint, types and tests (about twelve minutes on two cores); what needs a system library that is"
 	@echo "                 not there is skipped with the line that installs it"
+	@echo "make test-mathdoc   the tests of the formula checker, after a change to packages/mathdoc"
 	@echo "make faults      kill, fill, damage and deceive runs, thousands of times, and write docs/faults.md (three hours)"
 	@echo "make docs        the documentation, into build/site; docs-check: every formula against its line; docs-serve: read it"
 	@echo "make pictures    the pictures of README, from the committed results and the site (needs chromium)"
 	@echo "make release     wheels and source archives of both packages, checked, into dist"
-	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment; test-all: both"
+	@echo "make test-slow   what takes longer: learning tests, the built wheel in an empty environment; test-all: all of them"
 
 # pip is told nothing but the pinned versions: the same set of packages on every machine
 $(VENV)/.made: constraints.txt
@@ -49,12 +50,16 @@ quick: lint
 	$(PYTEST) -m "not slow and not cuda and not compiles" $(QUICK)
 
 test: lint types
-	$(PYTEST) -m "not slow and not cuda"
+	$(PYTEST) -m "not slow and not cuda" tests --ignore tests/mathdoc
+
+# a package of its own, which Minerva's tests use for its formulas and do not change
+test-mathdoc: $(VENV)/.dev
+	$(PYTEST) -m "not slow" packages/mathdoc/tests tests/mathdoc
 
 test-slow: $(VENV)/.dev wheel-test
 	$(PYTEST) -m "slow and not cuda"
 
-# both at once, which is what CI runs: what tests share is made once, and nothing waits for the longest of the others
+# all at once, which is what CI runs: what tests share is made once, and nothing waits for the longest of the others
 test-all: lint types wheel-test
 	$(PYTEST) -m "not cuda"
 

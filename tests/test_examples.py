@@ -23,13 +23,14 @@ def test_a_script_runs(
     assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom_and_is_not_flooded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MPLBACKEND")  # a notebook draws into itself
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = ["".join(out.get("text", "") for out in cell.get("outputs", [])) for cell in notebook.cells]
     assert all(len(text.splitlines()) <= 10 for text in shown)
     assert sum("steps: return" in line for text in shown for line in text.splitlines()) == 3

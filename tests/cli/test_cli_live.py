@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyte
 import pytest
+from needs import all_but_first_slow
 from tiny_runs import train_command
 
 
@@ -47,7 +48,7 @@ def screen(written: bytes, columns: int) -> list[str]:
     return [line.rstrip() for line in display.display if line.strip()]
 
 
-@pytest.mark.parametrize(("columns", "no_color"), [(100, False), (44, True)])
+@pytest.mark.parametrize(("columns", "no_color"), all_but_first_slow([(44, True), (100, False)]))
 def test_a_run_is_watched_in_place_and_ends_with_its_folder(columns: int, no_color: bool, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     environment = {"NO_COLOR": "1"} if no_color else {}

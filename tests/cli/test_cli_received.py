@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from needs import all_but_first_slow
 from rich.console import Console
 from tiny_runs import BATCH, FinishedRun, train_command
 
@@ -105,7 +106,7 @@ def test_the_printed_commands_name_the_folder_whatever_its_name_is(tmp_path: Pat
         assert str(folder) in (last, *found)
 
 
-@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+@pytest.mark.parametrize("engine", all_but_first_slow(["gymnasium", "processes"]))
 def test_the_command_imports_nothing_from_the_folder_it_is_started_in(engine: str, tmp_path: Path) -> None:
     for name in ("minerva", "torch", "numpy", "gymnasium"):
         (tmp_path / name).mkdir()

@@ -24,7 +24,7 @@ def film(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs.offscreen_rendering
-@pytest.mark.parametrize("env", ["HalfCheetah-v5", "dm_control/cheetah/run"])
+@pytest.mark.parametrize("env", needs.all_but_first_slow(["HalfCheetah-v5", "dm_control/cheetah/run"]))
 def test_simulated_bodies_are_filmed_without_a_screen(env: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     minerva.PPOTrainer(env, seed=0, engine="gymnasium", **PPO).train(
@@ -61,11 +61,9 @@ def test_a_signal_ends_it_with_its_status_and_leaves_no_half_file(
     child = subprocess.Popen(
         [*command, "--episodes", "50", "--out", str(tmp_path / "a.mp4")], stdout=subprocess.PIPE, text=True
     )
-    for _ in range(1200):  # until it is under way
-        if any(tmp_path.iterdir()):
-            break
+    while not any(tmp_path.iterdir()) and child.poll() is None:  # until it is under way
         time.sleep(0.05)
     child.send_signal(number)
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=600)
     assert (child.returncode, out) == (128 + number, "stopped: no video was written.\n")
     assert list(tmp_path.iterdir()) == []

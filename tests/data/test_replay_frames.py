@@ -88,7 +88,7 @@ def naive_places(frames: Replay, naive: Replay, places: torch.Tensor) -> torch.T
     return (naive.written - 1 - back) % naive.steps * naive.num_envs + envs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     envs=st.integers(1, 3),
     capacity=st.integers(6, 60),

@@ -85,10 +85,10 @@ def test_serving_ends_with_its_command(number: signal.Signals, tmp_path: Path) -
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     assert address == f"http://127.0.0.1:{port}"
-    with urllib.request.urlopen(address, timeout=30) as page:
+    with urllib.request.urlopen(address, timeout=300) as page:
         assert page.read() == b"the site"
     process.send_signal(number)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 128 + number
     assert "Traceback" not in error
     time.sleep(0.1)

@@ -118,8 +118,10 @@ def furnish(folder: Path, page: Path, run: FinishedRun) -> None:
     """What a page takes for granted: a run, the grids, results, and the files that it shows."""
     text = page.read_text()
     shutil.copytree(REPOSITORY / "benchmarks" / "grids", folder / "benchmarks" / "grids")
-    results = REPOSITORY / "benchmarks" / "results" / "ppo"
-    shutil.copytree(results, folder / "benchmarks" / "results" / "ppo", ignore=lambda *_: [])
+    results = folder / "benchmarks" / "results" / "ppo"
+    results.mkdir(parents=True)
+    for path in (REPOSITORY / "benchmarks" / "results" / "ppo").glob("Hopper-v5_seed*.json"):
+        shutil.copy(path, results)
     shutil.copytree(run.folder, folder / "runs" / "given")
     for name in re.findall(r"runs/(\w+_\w[\w.-]*_seed\d+_[\d-]+)", text):
         shutil.copytree(run.folder, folder / "runs" / name)

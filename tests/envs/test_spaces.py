@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from needs import all_but_first_slow
 from probe_envs import Env, Shaped, StepResult, vector_space
 
 from minerva.envs.engine import Engine
@@ -99,7 +100,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+@pytest.mark.parametrize("engine", all_but_first_slow(["gymnasium", "processes"]))
 @pytest.mark.parametrize(("space", "choices", "native"), CHOICES, ids=lambda value: str(value) if value else "")
 def test_an_environment_hears_choices_in_its_own_numbers_and_type(
     space: spaces.Space[Any], choices: list[list[int]], native: list[Any], engine: EngineName
@@ -285,7 +286,7 @@ class Sensors(Env):
         ({"gripper": 3}, "gave an odd observation in step of environment 0: its gripper is 3, and not among"),
     ],
 )
-@pytest.mark.parametrize("engine", ["gymnasium", "processes"])
+@pytest.mark.parametrize("engine", all_but_first_slow(["gymnasium", "processes"]))
 def test_the_entry_of_an_odd_observation_is_named(given: dict[str, Any], words: str, engine: EngineName) -> None:
     envs = make_engine(lambda: Sensors(**given), 1, engine)
     envs.reset([0])

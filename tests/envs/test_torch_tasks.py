@@ -204,20 +204,28 @@ def test_a_task_that_is_not_written_in_pytorch_is_refused() -> None:
 SMALL: dict[Any, dict[str, Any]] = {
     PPOTrainer: {"rollout_steps": 32, "num_envs": 4, "minibatch_size": 64, "update_epochs": 2},
     VMPOTrainer: {"rollout_steps": 32, "num_envs": 4},
-    MPOTrainer: {"num_envs": 4, "update_after": 64, "batch_size": 16, "action_samples": 5},
+    MPOTrainer: {
+        "num_envs": 4,
+        "update_after": 64,
+        "batch_size": 16,
+        "action_samples": 5,
+        "critic_layer_sizes": (16,),
+        "updates_per_step": 0.1,
+    },
 }
 
 
 @pytest.mark.parametrize("trainer", SMALL, ids=lambda kind: kind.algo)
 def test_every_algorithm_trains_resumes_and_evaluates_on_it(trainer: Any, tmp_path: Path) -> None:
-    def make() -> Any:
-        return trainer("Pendulum-v1", engine="torch", policy_layer_sizes=(16,), **SMALL[trainer])
+    def train(folder: str, *callbacks: Any) -> Any:
+        made = trainer("Pendulum-v1", engine="torch", policy_layer_sizes=(16,), **SMALL[trainer])
+        settings = {**QUIET, "eval_every": 256, "compile": "off", "callbacks": callbacks}
+        return made.train(512, out_dir=tmp_path / folder, **settings)
 
-    whole = make().train(2_048, out_dir=tmp_path / "whole", quiet=True, eval_every=1_024, eval_episodes=2)
-    assert whole.step == 2_048
-    stop = [lambda step, metrics, trainer: step >= 1_024]
-    make().train(2_048, out_dir=tmp_path / "parts", callbacks=stop, quiet=True, eval_every=1_024, eval_episodes=2)
-    parts = make().train(2_048, out_dir=tmp_path / "parts", quiet=True, eval_every=1_024, eval_episodes=2)
+    whole = train("whole")
+    assert whole.step == 512
+    assert train("parts", lambda step, metrics, trainer: step >= 256).step == 256
+    parts = train("parts")
     assert (parts.before, parts.after, parts.best) == (whole.before, whole.after, whole.best), "resumed bit for bit"
 
 
@@ -237,6 +245,7 @@ def test_seeds_trained_together_resume_bit_for_bit_each_from_its_run(tmp_path: P
     assert whole[0].after != whole[1].after
 
 
+@pytest.mark.slow
 def test_ppo_learns_the_linear_system(tmp_path: Path) -> None:
     """An untrained policy does nothing; the least cost is known, and most of the way to it is learned in a minute."""
     settings = {"rollout_steps": 50, "num_envs": 64, "minibatch_size": 800, "policy_lr": 3e-3, "gamma": 0.95}

@@ -54,12 +54,6 @@ def signal_at_env_step(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setattr(Engine, "step", step_and_signal)
 
 
-def test_a_run_is_the_same_when_it_is_run_again(reference: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
-    algo, expected = reference
-    train(algo, tmp_path)
-    assert differing(outcome(tmp_path, algo), expected) == []
-
-
 def test_stopped_at_every_report(reference: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     algo, expected = reference
     while not train(algo, tmp_path, callbacks=[lambda *_: True]).finished:
@@ -112,6 +106,7 @@ def halfway(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], N
     return copied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "part"), [(algo, part) for algo, parts in PARTS.items() for part in parts.split()])
 def test_every_part_of_the_state_counts(
     algo: str, part: str, halfway: Any, references: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

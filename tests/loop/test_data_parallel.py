@@ -25,7 +25,7 @@ def torchrun(*arguments: str, processes: int = PROCESSES) -> subprocess.Complete
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     paths = {"PYTHONPATH": os.pathsep.join([str(SUPPORT.parents[1]), str(SUPPORT)]), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, *arguments], env={**os.environ, **paths}, capture_output=True, text=True, timeout=600, check=False
+        [*command, *arguments], env={**os.environ, **paths}, capture_output=True, text=True, timeout=1800, check=False
     )
 
 
@@ -68,7 +68,7 @@ def test_metrics_are_those_of_the_joined_batch(
             assert_close(mine, expected, rtol=1e-8, atol=1e-8, equal_nan=True)
 
 
-@pytest.mark.slow  # three updates are compiled, in each process
+@pytest.mark.slow  # two updates are compiled, in each process
 @pytest.mark.compiles
 def test_compiled_updates_meet_the_other_process_as_plain_ones_do(tmp_path: Path) -> None:
     alone = results(SINGLE, SHORTEST)
@@ -101,6 +101,7 @@ def state_of(folder: Path) -> Checkpoint:
     return load_checkpoint(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", TRAINERS)
 def test_a_run_that_was_stopped_goes_on_bit_for_bit_in_all_processes(algo: str, runs: Path) -> None:
     whole, parts = (state_of(runs / algo / name).state["trainer"] for name in ("whole", "parts"))
@@ -110,6 +111,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit_in_all_processes(algo: str, 
     assert len(whole["envs"]["simulators"]) == TRAINERS[algo][2]["num_envs"]
 
 
+@pytest.mark.slow
 def test_the_run_of_two_processes_is_the_run_of_one(runs: Path, tmp_path: Path) -> None:
     train("vmpo", tmp_path / "one", SINGLE)
     one, two = (state_of(folder).state["trainer"] for folder in (tmp_path / "one", runs / "vmpo" / "whole"))
@@ -118,6 +120,7 @@ def test_the_run_of_two_processes_is_the_run_of_one(runs: Path, tmp_path: Path) 
     assert_close(two["reward_norm"]["running"], one["reward_norm"]["running"], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", TRAINERS)
 def test_a_run_of_two_processes_goes_on_in_one(algo: str, runs: Path) -> None:
     assert train(algo, runs / algo / "stopped", SINGLE).finished
@@ -126,6 +129,7 @@ def test_a_run_of_two_processes_goes_on_in_one(algo: str, runs: Path) -> None:
         assert_close(one, two, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_command_line_learns_in_the_processes_of_torchrun(tmp_path: Path) -> None:
     small = ["--env", "Pendulum-v1", "--preset", "none", "--eval-episodes", "1", "--total-steps", "64"]
     rollouts = ["--num-envs", "2", "--rollout-steps", "32", "--minibatch-size", "32"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from actor_runs import BLOCKS, ENV, SETTINGS, STEPS, InBlocks, config_of, learned, same, train
 from collecting import rows_of
+from needs import all_but_first_slow
 from torch.testing import assert_close
 
 from minerva.errors import ConfigError
@@ -29,20 +30,20 @@ class Mortal(LocalWorker):
         return super().result(begun)
 
 
-@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+@pytest.mark.parametrize("algo", all_but_first_slow(["ppo", "vmpo"]))
 def test_on_policy_runs_in_blocks_are_those_of_one_process(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
     train(algo, "gymnasium", tmp_path)
     assert_close(learned(in_blocks(algo)[1]), learned(tmp_path), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("algo", SETTINGS)
+@pytest.mark.parametrize("algo", ["ppo", "mpo", pytest.param("vmpo", marks=pytest.mark.slow)])
 def test_a_worker_that_is_replaced_leaves_no_trace(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
     workers = [Mortal(algo, dies_at=4), Mortal(algo, dies_at=0)]
     train(algo, RemoteCollector(workers, SETTINGS[algo]["num_envs"]), tmp_path)
     assert same(learned(tmp_path), learned(in_blocks(algo)[1]))
 
 
-@pytest.mark.parametrize("algo", SETTINGS)
+@pytest.mark.parametrize("algo", ["ppo", "mpo", pytest.param("vmpo", marks=pytest.mark.slow)])
 def test_a_run_with_blocks_goes_on_bit_for_bit(algo: str, in_blocks: InBlocks, tmp_path: Path) -> None:
     blocks = [local_collector(algo, config_of(algo), ENV, BLOCKS) for _ in range(2)]
     train(algo, blocks[0], tmp_path, lambda step, metrics, trainer: step >= 200)

@@ -10,6 +10,7 @@ from mathdoc.check import Report
 from mathdoc.problem import Problem
 
 Checked = Callable[[Sequence[Change]], Report]
+pytestmark = pytest.mark.slow
 
 
 class Planted(NamedTuple):

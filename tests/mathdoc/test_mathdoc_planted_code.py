@@ -9,6 +9,7 @@ from changed_copies import Change
 from mathdoc.check import Report
 
 Checked = Callable[[Sequence[Change]], Report]
+pytestmark = pytest.mark.slow
 
 PLANTED = {
     "a ratio without gradient": Change(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import all_but_first_slow
 
 import minerva
 from minerva.errors import CheckpointError
@@ -29,7 +30,7 @@ def test_a_policy_acts_as_it_did(algo: str) -> None:
     np.testing.assert_allclose(actions[:, 0], ACTIONS[algo], rtol=1e-6)
 
 
-@pytest.mark.parametrize("algo", ACTIONS)
+@pytest.mark.parametrize("algo", all_but_first_slow(ACTIONS))
 def test_a_policy_is_fine_tuned(algo: str, tmp_path: Path) -> None:
     path = CHECKPOINTS / f"{algo}.pt"
     settings = {**load_checkpoint(path).about["hyperparameters"], "settings": {"quiet": True, "eval_episodes": 1}}
@@ -38,7 +39,7 @@ def test_a_policy_is_fine_tuned(algo: str, tmp_path: Path) -> None:
     assert result.step == 256
 
 
-@pytest.mark.parametrize("algo", ACTIONS)
+@pytest.mark.parametrize("algo", all_but_first_slow(ACTIONS))
 def test_a_run_is_refused_with_what_can_be_done(algo: str, tmp_path: Path) -> None:
     path = CHECKPOINTS / f"{algo}.pt"
     about = load_checkpoint(path).about

@@ -120,35 +120,35 @@ def start(command: list[str], pace: float) -> subprocess.Popen[str]:
     )
 
 
-def interrupted(command: list[str], folder: Path, number: signal.Signals) -> tuple[int, str, float]:
-    """Start, send the signal once two more rows are written; exit code, output, seconds from signal to exit."""
+def interrupted(command: list[str], folder: Path, number: signal.Signals) -> tuple[int, str, int]:
+    """Start, send the signal once two more rows are written; exit code, output, rows from signal to exit."""
     process = start(command, pace=0.02)
     try:
         known = len(training_steps(folder)) if (folder / "metrics.jsonl").exists() else 0
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 600
         while not (folder / "metrics.jsonl").exists() or len(training_steps(folder)) < known + 2:
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(number)
-        sent = time.monotonic()
-        out, err = process.communicate(timeout=60)
+        before = len(training_steps(folder))
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert "Traceback" not in err
-    return process.returncode, out, time.monotonic() - sent
+    return process.returncode, out, len(training_steps(folder)) - before
 
 
 def test_sigint_and_sigterm_write_a_checkpoint_and_resume_finishes_without_gaps(tmp_path: Path) -> None:
-    folder, batch, total = tmp_path / "run", 16, 400
+    folder, batch, total = tmp_path / "run", 16, 800
     command = train_command(
-        folder, env=PACED, total_steps=total, rollout_steps=8, minibatch_size=16, eval_every=160, eval_episodes=2
+        folder, env=PACED, total_steps=total, rollout_steps=8, minibatch_size=16, eval_every=320, eval_episodes=2
     )
     resume = ["train", "ppo", "--resume", str(folder), "--trust-env"]  # PACED names a module
     for arguments, number in ((command, signal.SIGINT), (resume, signal.SIGTERM)):
-        code, out, seconds = interrupted(arguments, folder, number)
+        code, out, rows = interrupted(arguments, folder, number)
         assert code == 128 + number
-        assert seconds < 10
+        assert rows <= 1
         assert f"  minerva train ppo --resume {folder} --env {PACED}\nrun: {folder}\n" in out
         assert (
             load_checkpoint(folder / "checkpoints" / "ppo_last.safetensors").about["step"] == training_steps(folder)[-1]
@@ -157,7 +157,7 @@ def test_sigint_and_sigterm_write_a_checkpoint_and_resume_finishes_without_gaps(
         assert main(resume) == 0
     assert f"resuming {folder} from step " in output.getvalue()
     assert training_steps(folder) == list(range(batch, total + 1, batch))
-    assert evaluation_steps(folder) == [0, 160, 320, 400]
+    assert evaluation_steps(folder) == [0, 320, 640, 800]
 
 
 # --- failures, as the command line shows them -----------------------------------------------------------------

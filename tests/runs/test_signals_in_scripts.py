@@ -55,7 +55,7 @@ def started(folder: Path, script: str, *words: str) -> subprocess.Popen[str]:
         text=True,
         env=environment,
     )
-    deadline, metrics = time.monotonic() + 100, folder / "seed0" / "metrics.jsonl"
+    deadline, metrics = time.monotonic() + 600, folder / "seed0" / "metrics.jsonl"
     while not metrics.exists() or not training_steps(metrics.parent):
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < deadline
@@ -70,14 +70,16 @@ def assert_saved_where_it_stopped(run: Path) -> None:
 
 
 @pytest.mark.parametrize("number", NAMES)
-@pytest.mark.parametrize("train", [ONE, SEEDS], ids=["a run", "a population"])
+@pytest.mark.parametrize(
+    "train", [pytest.param(ONE, id="a run"), pytest.param(SEEDS, id="a population", marks=pytest.mark.slow)]
+)
 def test_a_script_that_does_not_expect_it_ends_there_by_the_signal(
     train: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     attempt = f"try:\n    {train}\nexcept Exception:\n    print('took it for a failure')\nprint('went on')"
     process = started(tmp_path, attempt)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
     assert out == ""
     assert process.returncode in (-number, 128 + number)  # a shell counts both the same
     for run in tmp_path.glob("seed*"):
@@ -89,15 +91,16 @@ def test_a_script_that_catches_it_learns_where_the_run_is(number: signal.Signals
     caught = f"except {NAMES[number]} as stop:\n    print(stop)"
     process = started(tmp_path, f"try:\n    {ONE}\n{caught}")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, "")
     assert out.startswith(f"{tmp_path / 'seed0'} is stopped at step {training_steps(tmp_path / 'seed0')[-1]:,}")
 
 
+@pytest.mark.slow
 def test_every_data_parallel_rank_is_told(tmp_path: Path) -> None:
     process = started(tmp_path, RANKS, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     os.kill(int((tmp_path / "pid0").read_text()), signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)] == ["TerminatedError"] * 2
     assert_saved_where_it_stopped(tmp_path / "seed0")

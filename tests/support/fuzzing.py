@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from minerva.errors import MinervaError
 
-SECONDS = float(os.environ.get("MINERVA_FUZZ_SECONDS", "10"))
+SECONDS = float(os.environ.get("MINERVA_FUZZ_SECONDS", "2"))
 """CPU time for which each reader is tried; the inputs are the same, however long."""
 SEED = int(os.environ.get("MINERVA_FUZZ_SEED", "0"))
 FOUND = Path(__file__).parents[2] / "build" / "fuzz"

@@ -1,8 +1,10 @@
-"""What a test needs of the system: where that is missing the test is skipped, with the line that installs it."""
+"""What a test needs: of the system, without which it is skipped with the line that installs it, and of time."""
 
 import ctypes
 import ctypes.util
 import shutil
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -31,3 +33,9 @@ offscreen_rendering = _needs(
     *("OSMesa, which draws without a screen", "libosmesa6"),
 )
 git = _needs(shutil.which("git") is not None, "git", "git")
+
+
+def all_but_first_slow(cases: Iterable[Any]) -> list[Any]:
+    """Cases of one path, which take long in all: `make test` tries the first of them, `make test-slow` the others."""
+    first, *others = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*first), *(pytest.param(*case, marks=pytest.mark.slow) for case in others)]

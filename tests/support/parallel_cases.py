@@ -68,7 +68,7 @@ def learned(
 # --- PPO ----------------------------------------------------------------------------------------------------------
 
 
-def ppo(ranks: Ranks, compile: CompileMode = "off", **settings: Any) -> Result:
+def ppo(ranks: Ranks, **settings: Any) -> Result:
     sizes = {"num_envs": ENVS, "rollout_steps": STEPS, "minibatch_size": 20, "update_epochs": 3}
     config = PPOConfig.from_dict({**sizes, "policy_layer_sizes": [8], "critic_layer_sizes": [8], **settings})
     config = config.share(ranks.count)
@@ -79,7 +79,7 @@ def ppo(ranks: Ranks, compile: CompileMode = "off", **settings: Any) -> Result:
         each = [_orders(update, rank, config.update_epochs) for rank in range(PROCESSES)]
         return own, each[ranks.rank] if ranks.count > 1 else _union(each), agent.hyper()
 
-    return learned(agent, agent.updated, inputs, compile)
+    return learned(agent, agent.updated, inputs)
 
 
 def _orders(update: int, rank: int, epochs: int) -> Tensor:
@@ -216,12 +216,8 @@ CASES: dict[str, Callable[[Ranks], Result]] = {
 }
 
 
-SHORTEST: dict[str, Callable[..., Result]] = {
-    "ppo": functools.partial(ppo, update_epochs=1),
-    "vmpo": vmpo,
-    "mpo": functools.partial(mpo, m_steps=1),
-}
-"""One update of each algorithm with as few gradient steps as it can have: each step adds kernels to compile."""
+SHORTEST: dict[str, Callable[..., Result]] = {"vmpo": vmpo, "mpo": functools.partial(mpo, m_steps=1)}
+"""Updates with every kind of exchange between processes, and few gradient steps: each adds kernels to compile."""
 
 COMPILED: dict[str, Callable[[Ranks], Result]] = {
     name: functools.partial(case, compile="auto") for name, case in SHORTEST.items()

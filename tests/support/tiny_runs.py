@@ -27,7 +27,10 @@ WALL_CLOCK = ("charts/SPS", "charts/time")
 
 
 class Paced(gym.Env[Any, Any]):
-    """Observes noise and pays for small actions, 8 steps an episode, each as long as PACE says in seconds."""
+    """Observes noise and pays for small actions, 8 steps an episode.
+
+    A step takes as many seconds as PACE says, and none is made while the file is there that HOLD names.
+    """
 
     action_space = UNIT_ACTIONS
     observation_space = vector_space(2)
@@ -39,6 +42,8 @@ class Paced(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> StepResult:
         time.sleep(float(os.environ.get("PACE", "0")))
+        while os.path.exists(os.environ.get("HOLD", "")):
+            time.sleep(0.01)
         self.steps += 1
         return self.np_random.normal(size=2), -float(np.square(action).sum()), False, self.steps == 8, {}
 

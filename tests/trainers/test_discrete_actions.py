@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
+from needs import all_but_first_slow
 from torch import Tensor
 
 import minerva
@@ -132,7 +133,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-@BOTH
+@pytest.mark.parametrize("algo", all_but_first_slow(SMALL))
 def test_a_structure_of_numbers_and_choices_is_trained_evaluated_and_exported(algo: str, tmp_path: Path) -> None:
     trainer = trainer_class(algo)(Structured, 3, num_envs=8, rollout_steps=16, policy_lr=3e-3, **SMALL[algo])
     assert trainer.rollout.state["actions_raw"].shape == (16, 8, 4)

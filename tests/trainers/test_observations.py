@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from needs import all_but_first_slow
 from seeing import LENGTH, Seeing, Steering, Watching
 
 from minerva.api import train, train_seeds
@@ -100,7 +101,7 @@ def test_an_encoder_that_an_image_is_too_small_for_is_named() -> None:
 # --- training, on all paths -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("algo", "env"), CASES)
+@pytest.mark.parametrize(("algo", "env"), all_but_first_slow(CASES))
 def test_a_run_is_resumed_exactly_loaded_and_exported(algo: str, env: Any, tmp_path: Path) -> None:
     how: dict[str, Any] = {**SMALL[algo], "total_steps": 128}
     quiet = {**QUIET, "eval_every": 64}
@@ -125,7 +126,7 @@ def test_a_run_is_resumed_exactly_loaded_and_exported(algo: str, env: Any, tmp_p
     assert exported(policy).difference < 1e-5
 
 
-@pytest.mark.parametrize(("algo", "env"), CASES)
+@pytest.mark.parametrize(("algo", "env"), all_but_first_slow(reversed(CASES)))
 def test_seeds_that_are_trained_together_learn_as_alone(algo: str, env: Any, tmp_path: Path) -> None:
     how: dict[str, Any] = {**SMALL[algo], "total_steps": 32, "settings": QUIET}
     train_seeds(algo, env, [0, 1], run_dir=tmp_path / "both", **how)

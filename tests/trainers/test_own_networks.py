@@ -9,6 +9,7 @@ import own_networks
 import pytest
 import torch
 import yaml
+from needs import all_but_first_slow
 from seeing import Seeing
 from test_observations import CASES, QUIET, ROLLOUT, SMALL, learned
 
@@ -26,7 +27,7 @@ from minerva.trainers.registry import agent_class, config_class
 from minerva.trainers.vmpo.agent import VMPOAgent
 
 
-@pytest.mark.parametrize(("algo", "env"), [case for case in CASES if case != ("mpo", Seeing)])
+@pytest.mark.parametrize(("algo", "env"), all_but_first_slow(case for case in CASES if case != ("mpo", Seeing)))
 def test_an_own_encoder_is_trained_stacked_resumed_loaded_and_exported(algo: str, env: Any, tmp_path: Path) -> None:
     how: dict[str, Any] = {**SMALL[algo], "total_steps": 64, "own_networks": {"encoder": own_networks.Glance}}
     train(algo, env, run_dir=tmp_path / "whole", settings=QUIET, **how)
@@ -52,7 +53,6 @@ def test_an_own_encoder_is_trained_stacked_resumed_loaded_and_exported(algo: str
     assert exported(policy).difference < 1e-5
 
 
-SLOW = pytest.mark.slow
 BODIES = {"policy": own_networks.Skip, "critic": own_networks.Skip}
 REPLAY = {"num_envs": 2, "update_after": 16, "batch_size": 8, "updates_per_step": 0.5}
 LAYERS = {"policy_layer_sizes": (8, 4), "critic_layer_sizes": (8, 4)}
@@ -70,7 +70,7 @@ def skips(agent: Any) -> list[own_networks.Skip]:
     return [part for module in modules for part in module.modules() if type(part) is own_networks.Skip]
 
 
-@pytest.mark.parametrize("algo", ALL)
+@pytest.mark.parametrize("algo", all_but_first_slow(ALL))
 def test_own_layers_of_policy_and_critic_are_trained_stacked_loaded_and_exported(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_own_layers_of_policy_and_critic_are_trained_stacked_loaded_and_exported
     np.testing.assert_array_equal(program["policy"].act(np.ones(3)), policy.act(np.ones(3)))
 
 
-@pytest.mark.parametrize("algo", ["ppo", pytest.param("vmpo", marks=SLOW), pytest.param("mpo", marks=SLOW), "sac"])
+@pytest.mark.parametrize("algo", all_but_first_slow(ALL))
 def test_own_layers_are_captured_and_learn_what_they_do_uncompiled(
     algo: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

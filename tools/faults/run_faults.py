@@ -181,7 +181,7 @@ def page(notes: dict[str, dict[int, Note]]) -> str:
             "## What `make test` covers",
             "",
             "These faults have a test each. Readers of files are also given mutations of what",
-            "Minerva writes, for ten seconds each; `MINERVA_FUZZ_SECONDS=600 pytest tests/fuzz` tries longer.",
+            "Minerva writes, for two seconds each; `MINERVA_FUZZ_SECONDS=600 pytest tests/fuzz` tries longer.",
             "",
             *chapters(),
             "",

@@ -158,7 +158,7 @@ def downloaded(driver: Any, folder: Path, kind: str) -> str:
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
     driver.execute_script(f"document.querySelector('[data-download={kind}]').click()")
     path = folder / f"all.{kind}"
-    for _ in range(100):
+    for _ in range(1200):
         if path.exists() and path.stat().st_size:
             break
         time.sleep(0.05)

@@ -31,16 +31,7 @@ def of_actors(algo: str) -> RemoteCollector:
 
 
 @pytest.mark.parametrize("algo", SETTINGS)
-def test_actors_collect_what_one_process_collects_in_the_same_blocks(
-    algo: str, in_blocks: InBlocks, tmp_path: Path
-) -> None:
-    trainer = train(algo, of_actors(algo), tmp_path)
-    trainer.envs.close()
-    assert same(learned(tmp_path), learned(in_blocks(algo)[1]))
-
-
-@pytest.mark.parametrize("algo", SETTINGS)
-def test_an_actor_that_is_killed_is_replaced_and_the_run_ends_as_it_would_have(
+def test_actors_collect_what_one_process_collects_also_if_one_is_killed_and_replaced(
     algo: str, in_blocks: InBlocks, tmp_path: Path
 ) -> None:
     blocks, killed = of_actors(algo), list[int]()

@@ -51,7 +51,7 @@ def search(folder: Path) -> Path:
     effort = f"--trials {TRIALS} --evaluations {EVALUATIONS} --seeds {SEED}:{SEED + 1} --out {folder}/out"
     command = [sys.executable, "-m", "minerva", "tune", "ppo", *options.split(), *effort.split()]
     # a trial takes so long that one which is ended early cannot have come to its end meanwhile
-    environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}{os.pathsep}{SUPPORT.parents[1]}", "PACE": "0.01"}
+    environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}{os.pathsep}{SUPPORT.parents[1]}", "PACE": "0.02"}
     command += ["--search", f"policy_lr={STANDS_STILL},{LEARNS}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,7 +19,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
 SUPPORT = Path(__file__).parents[2] / "support"
-RUNS, NODES = 6, 4
+RUNS, NODES, TASKS = 3, 4, 200
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def grid_file(folder: Path) -> Path:
 def test_a_node_that_dies_costs_no_run_and_changes_none(
     tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PACE", "0.01")  # some seconds a run, so that the node dies amid some
-    doomed, _ = add_node(cluster, 2), add_node(cluster, 2)
+    monkeypatch.setenv("PACE", "0.01")  # ten seconds a run, so that the node dies amid some
+    doomed, _ = add_node(cluster, 1), add_node(cluster, 1)
     runs = tmp_path / "out" / "ppo" / "tiny_runs-Paced-v0"
     died_at: list[int] = []
 
@@ -58,7 +58,7 @@ def test_a_node_that_dies_costs_no_run_and_changes_none(
         while True:
             steps = [progress(runs / f"seed{seed}" / "metrics.jsonl").step for seed in range(RUNS)]
             amid = [step for step in steps if 0 < step < STEPS]
-            if len(amid) >= 3:  # one of them at least is on the node that dies
+            if len(amid) == 2:  # one of them is on the node that dies
                 cluster.remove_node(doomed, allow_graceful=False)
                 died_at.extend(amid)
                 return
@@ -83,14 +83,14 @@ def _attempts(log: Path) -> int:
     return log.read_text().count(f"{PACED}, seed")
 
 
-def test_a_thousand_trivial_tasks_cost_the_driver_little(tmp_path: Path, cluster: Any) -> None:
+def test_trivial_tasks_cost_the_driver_little(tmp_path: Path, cluster: Any) -> None:
     from minerva.lab.cluster.executor import RayExecutor
 
     for _ in range(NODES):
         add_node(cluster, 1)
-    executor = RayExecutor(Files(tmp_path, tmp_path), cluster.address, 1000, gpu=False)
+    executor = RayExecutor(Files(tmp_path, tmp_path), cluster.address, TASKS, gpu=False)
     cell = Cell(Entry("ppo", "ppo"), "Pendulum-v1", 0, 1)
-    tasks = [Task("measure", (cell,), ("python", "-c", ""), tmp_path / f"{n % 4}.log") for n in range(1000)]
+    tasks = [Task("measure", (cell,), ("python", "-c", ""), tmp_path / f"{n % 4}.log") for n in range(TASKS)]
     began, codes = time.process_time(), []
     for task in tasks:
         assert executor.room(task)
@@ -99,6 +99,6 @@ def test_a_thousand_trivial_tasks_cost_the_driver_little(tmp_path: Path, cluster
         codes += [code for _, code in executor.ended()]
         time.sleep(0.2)
     spent = (time.process_time() - began) / len(tasks)
-    assert codes == [0] * 1000
+    assert codes == [0] * TASKS
     assert spent < 0.020, f"{1000 * spent:.1f} ms of driver time for a task"
     print(f"{1000 * spent:.2f} ms of driver time for a task")

@@ -208,26 +208,36 @@ def test_residual_layers_have_one_width() -> None:
 # --- units ------------------------------------------------------------------------------------------------------
 
 
-def trained(make_env: Callable[[], gym.Env[Any, Any]], folder: Path, **settings: Any) -> MPOTrainer:
-    trainer = MPOTrainer(make_env, 0, "cpu", **{**SMALL, "updates_per_step": 0.1, **settings})
+def trained(make_env: Callable[[], gym.Env[Any, Any]], folder: Path) -> MPOTrainer:
+    trainer = MPOTrainer(make_env, 0, "cpu", **SMALL, updates_per_step=0.1)
     trainer.train(2_400, out_dir=folder, eval_every=1_200, **QUIET)
     return trainer
 
 
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> MPOTrainer:
+    """The trainer after a run in units of one, with which the others are compared."""
+    return trained(Reach, tmp_path_factory.mktemp("usual"))
+
+
 @pytest.mark.parametrize(
     "units",
-    [{"observed": 128.0}, {"observed": 1 / 64, "shift": 0.5}, {"paid": 1024.0}, {"paid": 1 / 1024}, {"bound": 4.0}],
+    [{"observed": 128.0, "paid": 1 / 1024}, {"observed": 1 / 64, "shift": 0.5, "paid": 1024.0, "bound": 4.0}],
     ids=str,
 )
-def test_a_change_of_units_changes_nothing(units: dict[str, float], tmp_path: Path) -> None:
+def test_a_change_of_units_changes_nothing(units: dict[str, float], usual: MPOTrainer, tmp_path: Path) -> None:
     """Factors are powers of two, so that the only difference is rounding: the weights stay together."""
-    one = trained(Reach, tmp_path / "one")
-    other = trained(lambda: Reach(**units), tmp_path / "other")
-    assert int(one.agent.state["counters"]["updates"]) == 140
-    torch.testing.assert_close(other.agent.state["policy"], one.agent.state["policy"], rtol=1e-3, atol=1e-4)
+    other = trained(lambda: Reach(**units), tmp_path)
+    assert int(usual.agent.state["counters"]["updates"]) == 140
+    torch.testing.assert_close(other.agent.state["policy"], usual.agent.state["policy"], rtol=1e-3, atol=1e-4)
+
+    obs = units["observed"] * np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    loaded = minerva.load_policy(tmp_path, which="last")  # with its normaliser
+    np.testing.assert_allclose(loaded.act(obs), other.greedy(obs), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(loaded.agent.normalizer.mean, other.agent.state["normalizer"]["mean"])
 
 
-def test_one_absurd_reward_does_not_ruin_a_run(tmp_path: Path) -> None:
+def test_one_absurd_reward_does_not_ruin_a_run(usual: MPOTrainer, tmp_path: Path) -> None:
     class Absurd(Reach):
         count = 0
 
@@ -236,7 +246,7 @@ def test_one_absurd_reward_does_not_ruin_a_run(tmp_path: Path) -> None:
             Absurd.count += 1
             return obs, 1e12 if Absurd.count == 1_500 else reward, *others  # type: ignore[return-value]
 
-    usual, hit = trained(Reach, tmp_path / "one"), trained(Absurd, tmp_path / "two")
+    hit = trained(Absurd, tmp_path)
     scales = [float(trainer.reward_scale.state["largest"].max()) for trainer in (usual, hit)]  # type: ignore[union-attr]
     assert scales[1] <= 2.1 * scales[0]
     assert hit.agent.skipped == 0
@@ -246,36 +256,26 @@ def test_one_absurd_reward_does_not_ruin_a_run(tmp_path: Path) -> None:
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_run_goes_on_with_its_normaliser_and_scale(tmp_path: Path) -> None:
-    whole = trained(Reach, tmp_path / "whole")
+def test_a_stopped_run_goes_on_with_its_normaliser_and_scale(usual: MPOTrainer, tmp_path: Path) -> None:
     settings = {**SMALL, "updates_per_step": 0.1}
     first = MPOTrainer(Reach, 0, "cpu", **settings)
     stop = lambda step, metrics, trainer: step >= 1_600  # noqa: E731
-    first.train(2_400, out_dir=tmp_path / "two", eval_every=400, callbacks=[stop], **QUIET)
+    first.train(2_400, out_dir=tmp_path, eval_every=400, callbacks=[stop], **QUIET)
     second = MPOTrainer(Reach, 0, "cpu", **settings)
-    second.train(2_400, out_dir=tmp_path / "two", eval_every=400, **QUIET)
+    second.train(2_400, out_dir=tmp_path, eval_every=400, **QUIET)
     for name in ("policy", "q"):
-        assert torch.equal(second.agent.state[name], whole.agent.state[name])
-    for name, value in whole.agent.state["normalizer"].items():
+        assert torch.equal(second.agent.state[name], usual.agent.state[name])
+    for name, value in usual.agent.state["normalizer"].items():
         assert torch.equal(second.agent.state["normalizer"][name], value)
-    assert torch.equal(second.reward_scale.state["largest"], whole.reward_scale.state["largest"])  # type: ignore[union-attr]
+    assert torch.equal(second.reward_scale.state["largest"], usual.reward_scale.state["largest"])  # type: ignore[union-attr]
 
 
-def test_the_normaliser_has_seen_every_step_once_a_thousand(tmp_path: Path) -> None:
-    trainer = trained(Reach, tmp_path)
-    seen = trainer.replay.newest(600)["obs"].double()  # all 2,400 steps of four environments
+def test_the_normaliser_has_seen_every_step_once_a_thousand(usual: MPOTrainer) -> None:
+    seen = usual.replay.newest(600)["obs"].double()  # all 2,400 steps of four environments
     first = seen[:2_000]
-    assert int(trainer.agent.state["normalizer"]["count"]) == 2_000
-    torch.testing.assert_close(trainer.agent.state["normalizer"]["mean"], first.mean(0), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(trainer.agent.state["normalizer"]["var"], first.var(0, correction=0), rtol=1e-9, atol=0)
-
-
-def test_a_policy_is_loaded_with_its_normaliser(tmp_path: Path) -> None:
-    trainer = trained(lambda: Reach(observed=128.0), tmp_path)
-    obs = 128 * np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
-    loaded = minerva.load_policy(tmp_path, which="last")
-    np.testing.assert_allclose(loaded.act(obs), trainer.greedy(obs), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(loaded.agent.normalizer.mean, trainer.agent.state["normalizer"]["mean"])
+    assert int(usual.agent.state["normalizer"]["count"]) == 2_000
+    torch.testing.assert_close(usual.agent.state["normalizer"]["mean"], first.mean(0), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(usual.agent.state["normalizer"]["var"], first.var(0, correction=0), rtol=1e-9, atol=0)
 
 
 def test_a_policy_from_before_these_settings_acts_as_it_did(tmp_path: Path) -> None:

@@ -43,14 +43,13 @@ def test_it_finds_the_best_action_of_each_state() -> None:
 
 @pytest.mark.slow
 @pytest.mark.compiles
-@pytest.mark.parametrize("seed", [1000, 1001, 1002])
-def test_pendulum_swings_up_within_15_000_steps(seed: int, tmp_path: Path) -> None:
+def test_pendulum_swings_up_within_15_000_steps(tmp_path: Path) -> None:
     result = minerva.train(
         "mpo",
         "Pendulum-v1",
         preset="auto",
         total_steps=15_000,
-        seed=seed,
+        seed=1000,
         run_dir=tmp_path,
         settings={"quiet": True},
     )

@@ -72,7 +72,9 @@ def test_two_agents_together_are_each_alone(
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[2] | {"temperature": "solved"}, VARIANTS[4]], ids=str)
+@pytest.mark.parametrize(
+    "settings", [VARIANTS[2] | {"temperature": "solved"}, VARIANTS[4] | {"critic_steps": 1}], ids=str
+)
 def test_the_compiled_update_is_the_eager_one(
     make_agent: MakeAgent,
     make_batch: MakeBatch,

@@ -78,6 +78,7 @@ def test_decay_shrinks_the_weights_of_the_critics_by_its_share_and_no_bias() -> 
 @pytest.fixture
 def trained(tmp_path: Path) -> Result:
     small = {**SIZES, "critic_layer_sizes": (8, 8), "batch_size": 16, "update_after": 100, "replay_size": 2_000}
+    small["updates_per_step"] = 0.1
     settings = {"quiet": True, "eval_episodes": 1, "eval_every": 1_200, "compile": "off"}
     return minerva.train(
         "sac",

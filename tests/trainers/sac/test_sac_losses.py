@@ -75,6 +75,7 @@ def test_terminated_rows_learn_their_reward() -> None:
         assert (value - rewards).abs().mean() < 0.1
 
 
+@pytest.mark.slow
 def test_the_temperature_holds_the_entropy_at_its_target() -> None:
     """Paid for actions near 0, the policy is as wide as the temperature makes it."""
     settings = {"policy_lr": 0.01, "q_lr": 0.01, "temperature_lr": 0.01, "target_entropy": -0.5}
