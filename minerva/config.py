@@ -121,7 +121,7 @@ class Config:
         return ()
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return what is not set but follows from the task: the rules, by what they decide.
+        """Return what is not set but follows from the task: each rule and its reason, by the setting that overrides it.
 
         `actions` is the number of continuous ones, 0 for choices alone.
         """
@@ -268,7 +268,8 @@ def rule_of_rewards(normalized: bool | None) -> dict[str, str]:
     if normalized is False:
         return {}
     apart = "; dm_control's stay as they are" if normalized is None else ""
-    return {"rewards": f"divided by the standard deviation of the discounted return{apart}"}
+    rule = "rewards divided by the standard deviation of the discounted return, because units differ"
+    return {"normalize_rewards": f"{rule}{apart}"}
 
 
 def rule_of_horizon(gamma: float | None, gae_lambda: float | None) -> dict[str, str]:

@@ -67,6 +67,7 @@ HEALTHY = {
         ({"health/effective_samples": 1.2}, "few samples", "kl_epsilon"),
         ({"health/out_of_bounds": 0.9}, "out of bounds", "epsilon_penalty"),
         ({"pi/std_max": 1e-5}, "collapsed std", "mstep_kl_epsilon_std"),
+        ({"health/targets_at_limit": 0.5}, "critic range", "scale_rewards"),
     ],
 )
 def test_each_illness_of_mpo_names_the_setting_that_mends_it(

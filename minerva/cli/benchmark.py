@@ -17,14 +17,15 @@ class Benchmark:
     Give the same command again to resume a stopped benchmark. Runs that have a result are skipped.
     """
 
-    grid: tyro.conf.Positional[Path | None] = None
-    """TOML file of a grid; the options below then select a part of it or override its values."""
+    grids: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """TOML files of grids, run one after the other; the options below then select a part of them or override their
+    values."""
     algos: str = ""
-    """Comma-separated algorithms, such as mpo,ppo. With a grid file: its entries, by name or algorithm."""
+    """Comma-separated algorithms, such as mpo,ppo. With grid files: their entries, by name or algorithm."""
     envs: str = ""
     """Comma-separated environment ids, such as HalfCheetah-v5,dm_control/walker/run."""
     trust_env: bool = False
-    """Allow ids of the form your_module:YourEnv-v0 in the grid's file to import their modules."""
+    """Allow ids of the form your_module:YourEnv-v0 in a grid's file to import their modules."""
     seeds: str | None = None
     """Number of seeds, counted from 0 (10), or the seeds themselves: 0:5, or 3,7. None: the grid's, or 5."""
     total_steps: int | None = None

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import time
 from collections.abc import Sequence
 
 from minerva.api import tuned
@@ -11,7 +12,7 @@ from minerva.envs.engines.envpool import cores
 from minerva.errors import ConfigError
 from minerva.lab.benchmark.board import Board
 from minerva.lab.benchmark.files import Files
-from minerva.lab.benchmark.grid import Cell, Grid, make_grid, read_grid
+from minerva.lab.benchmark.grid import Cell, Grid, chosen, make_grid, read_grid
 from minerva.lab.benchmark.local import LocalExecutor
 from minerva.lab.benchmark.schedule import Schedule
 from minerva.lab.benchmark.tasks import Executor, Maker
@@ -29,17 +30,32 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def run(command: Benchmark) -> int:
-    """Train and evaluate what has no result yet.
+    """Train and evaluate what has no result yet, grid after grid.
 
     Return 0, 1 if a run failed, 3 if the time was up and work is left, or the status of the signal that stopped it.
     """
-    grid, within, console = _grid(command), parse_duration(command.within), make_console()
+    grids, within = _grids(command), parse_duration(command.within)
+    deadline = None if within is None else time.monotonic() + within
+    codes = [0]
+    for name, grid in grids.items():
+        if len(grids) > 1:
+            make_console().print(f"{name}:", markup=False, soft_wrap=True)
+        codes.append(_run_grid(command, grid, deadline))
+        if codes[-1] not in (0, FAILED, UNFINISHED):
+            return codes[-1]  # stopped by a signal
+    return FAILED if FAILED in codes else max(codes)
+
+
+def _run_grid(command: Benchmark, grid: Grid, deadline: float | None) -> int:
+    """Train and evaluate what a grid has no result for. Return as `run` does."""
+    console = make_console()
     files = Files(command.out.absolute(), (command.results or grid.results or command.out / "results").absolute())
     board = Board(grid, files, console)
     if command.status:
         board.print_summary()
         return 0
     maker = Maker(grid, files, command.device, command.engine, command.matmul)
+    within = None if deadline is None else deadline - time.monotonic()
     schedule = Schedule(maker, _executor(command, files), functools.partial(_together, command), within)
     with board:
         schedule.run(board.update)
@@ -52,17 +68,17 @@ def run(command: Benchmark) -> int:
     return FAILED if "failed" in kinds else UNFINISHED
 
 
-def _grid(command: Benchmark) -> Grid:
-    """Return the grid of the file, with the options applied, or of the options alone."""
+def _grids(command: Benchmark) -> dict[str, Grid]:
+    """Return the grids of the files by name, with the options applied, or that of the options alone."""
     import_from_here(command.envs)
     algos, envs = ([name for name in names.split(",") if name] for names in (command.algos, command.envs))
     changes = {name: getattr(command, name) for name in ("seeds", "total_steps", "episodes", "evaluations")}
     changed = {name: value for name, value in changes.items() if value is not None}
-    if command.grid is None:
+    if not command.grids:
         if not algos or not envs:
             raise ConfigError("No grid is given: give a grid's TOML file, or --algos and --envs.")
-        return make_grid({name: {} for name in algos}, envs=envs, **changed)
-    return read_grid(command.grid, command.trust_env, **changed).chosen(algos, envs)
+        return {"": make_grid({name: {} for name in algos}, envs=envs, **changed)}
+    return chosen({str(path): read_grid(path, command.trust_env, **changed) for path in command.grids}, algos, envs)
 
 
 def _executor(command: Benchmark, files: Files) -> Executor:

@@ -47,16 +47,17 @@ def _table(algo: str) -> dict[str, Any]:
 
 def preset_for(algo: str, env: str, name: str) -> Preset:
     """Return the preset called `name`, or that of a .toml file; "auto": the environment's, if any; "none": empty."""
-    known = presets(algo)
     if name == "none":
         return NONE
     if name.endswith(".toml"):
         return _from_file(Path(name), algo, env)
+    table = _table(algo)
+    known = _names(table)
     if name == "auto":
-        return known.get(env, NONE)
+        return _preset(env, table) if env in known else NONE
     if name not in known:
         raise ConfigError(f"{name} is not a preset of {algo}. {nearest(name, [*known, 'auto', 'none'])}")
-    return known[name]
+    return _preset(name, table)
 
 
 def _from_file(file: Path, algo: str, env: str) -> Preset:

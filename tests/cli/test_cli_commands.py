@@ -67,7 +67,7 @@ def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> 
 
 def test_what_the_task_decides_is_printed_before_training(finished_run: FinishedRun) -> None:
     printed = " ".join(finished_run.output.split())
-    assert "derived from the task: rewards: divided by the standard deviation of the discounted return" in printed
+    assert "derived from the task: normalize_rewards: rewards divided by the standard deviation" in printed
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(

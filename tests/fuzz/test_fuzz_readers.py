@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from minerva.cli.train import parsed_train
 from minerva.errors import MinervaError
 from minerva.lab.analysis.comparison import compare
-from minerva.lab.analysis.peers import parse_figures
+from minerva.lab.analysis.peers import parse_published
 from minerva.lab.analysis.records import read_records
 from minerva.lab.analysis.report import page
 from minerva.lab.benchmark.files import progress
@@ -111,7 +111,7 @@ def use_policy(file: Path) -> None:
 
 
 def peers(folder: Path) -> None:
-    for figure in parse_figures((folder / "peers.toml").read_text(errors="replace")):
+    for figure in parse_published((folder / "peers.toml").read_text(errors="replace")).figures:
         assert figure.text
         assert figure.seeds_text
 

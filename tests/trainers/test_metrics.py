@@ -42,10 +42,11 @@ def rollout(obs_dim: int, act_dim: int) -> dict[str, torch.Tensor]:
     }
 
 
-def reported(algo: str, env: str = "Pendulum-v1", **settings: Any) -> dict[str, float]:
-    """The metrics of one small update."""
+def reported(algo: str, env: str = "Pendulum-v1", paid: float = 1.0, **settings: Any) -> dict[str, float]:
+    """The metrics of one small update on rewards of about `paid`."""
     trainer = trainer_class(algo)(env, num_envs=ENVS, engine="gymnasium", **{**SMALL[algo], **settings})
     agent, rows = trainer.agent, rollout(trainer.envs.observation.size, 1)
+    rows["rewards"] *= paid
     if trainer.envs.action.counts:
         rows["actions_raw"] = (rows["actions_raw"] > 0).long()
     if isinstance(agent, OffPolicyAgent):
@@ -58,8 +59,16 @@ def reported(algo: str, env: str = "Pendulum-v1", **settings: Any) -> dict[str, 
 
 
 def test_an_update_reports_what_is_declared() -> None:
-    assert reported("sac").keys() == {metric.name for metric in metrics_of("sac")}
-    assert not any(metric.optional for metric in metrics_of("sac"))
+    assert reported("sac", critic="hl_gauss").keys() == {metric.name for metric in metrics_of("sac")}
+    assert reported("sac").keys() == {metric.name for metric in metrics_of("sac") if not metric.optional}
+
+
+@pytest.mark.parametrize("algo", ["mpo", "sac"])
+def test_targets_beyond_what_a_critic_can_express_are_counted(algo: str) -> None:
+    """Its histogram ends at 5: rewards of a thousandth lie within, most rewards of ten thousand beyond."""
+    within, beyond = (reported(algo, paid=paid, critic="hl_gauss", critic_range=5.0) for paid in (1e-3, 1e4))
+    assert within["health/targets_at_limit"] == 0
+    assert beyond["health/targets_at_limit"] > 0.9
 
 
 @pytest.mark.parametrize("algo", ["mpo", "ppo", "vmpo"])

@@ -1,4 +1,8 @@
-"""Units change nothing: observations, rewards and actions of another scale give PPO and V-MPO the same weights."""
+"""Units change nothing: observations, rewards and actions of another scale give PPO, V-MPO and SAC the same weights.
+
+The same of MPO is tested in mpo/test_mpo_default.py. SAC has units only with the preset `mpo-critic`: its published
+recipe learns from observations and rewards as they are.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ from probe_envs import Reach, StepResult
 from minerva.compute.tree import leaves
 from minerva.distributions import Gaussian
 from minerva.loop.stacking import Stack
+from minerva.presets import preset_for
 from minerva.trainers.registry import trainer_class
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -19,10 +24,19 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 BOTH = pytest.mark.parametrize("algo", SMALL)
 ENVS, STEPS, ROLLOUTS = 4, 64, 5
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "mpo": {"action_samples": 4},
+    "sac": preset_for("sac", "", "mpo-critic").values,
+}
+FEW = {"batch_size": 16, "update_after": 600, "replay_size": 5_000, "updates_per_step": 0.1, "num_envs": ENVS}
 
 
 def trained(algo: str, make_env: Any, folder: Path, **settings: Any) -> Any:
-    sizes = {"num_envs": ENVS, "rollout_steps": STEPS, **SMALL[algo]}
+    layers = {"policy_layer_sizes": (8, 8), "critic_layer_sizes": (8, 8)}
+    if algo in SMALL:
+        sizes = {"num_envs": ENVS, "rollout_steps": STEPS, **SMALL[algo]}
+    else:
+        sizes = {**OFF_POLICY[algo], **FEW, **layers}
     trainer = trainer_class(algo)(make_env, 0, "cpu", **{**sizes, **settings})
     quiet = {"quiet": True, "eval_episodes": 1, "eval_every": 10**6, "compile": "off"}
     trainer.train(ENVS * STEPS * ROLLOUTS, folder, **quiet)
@@ -31,7 +45,12 @@ def trained(algo: str, make_env: Any, folder: Path, **settings: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return {algo: trained(algo, Reach, tmp_path_factory.mktemp(algo)) for algo in SMALL}
+    return {algo: trained(algo, Reach, tmp_path_factory.mktemp(algo)) for algo in (*SMALL, *OFF_POLICY)}
+
+
+def test_a_change_of_all_units_changes_nothing_for_sac_on_mpos_critic(usual: dict[str, Any], tmp_path: Path) -> None:
+    other = trained("sac", lambda: Reach(observed=1 / 64, shift=0.5, paid=1024.0, bound=4.0), tmp_path)
+    torch.testing.assert_close(other.agent.state["policy"], usual["sac"].agent.state["policy"], rtol=1e-3, atol=1e-4)
 
 
 @BOTH
@@ -112,17 +131,36 @@ def test_stacked_agents_begin_and_go_on_as_each_does_alone(algo: str) -> None:
             torch.testing.assert_close(mine, others, rtol=1e-4, atol=1e-5)
 
 
-@BOTH
-def test_one_absurd_observation_does_not_ruin_a_run(algo: str, usual: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("algo", [*SMALL, *OFF_POLICY])
+def test_absurd_observations_and_rewards_do_not_ruin_a_run(algo: str, usual: dict[str, Any], tmp_path: Path) -> None:
+    """Scales of observations and rewards, and the size of the weights, stay about what they are without the four."""
+
     class Absurd(Reach):
         count = 0
 
         def step(self, action: Any) -> StepResult:
-            obs, *others = super().step(action)
+            obs, reward, *others = super().step(action)
             Absurd.count += 1
-            return np.float32([1e6, obs[1]]) if Absurd.count == 700 else obs, *others  # type: ignore[return-value]
+            seen = {700: 1e6, 900: 1e12}.get(Absurd.count, obs[0])
+            paid = {750: 1e6, 950: 1e12}.get(Absurd.count, reward)
+            return np.float32([seen, obs[1]]), paid, *others  # type: ignore[return-value]
 
     hit = trained(algo, Absurd, tmp_path)
     normal, odd = (trainer.agent.state["normalizer"]["var"] for trainer in (usual[algo], hit))
-    assert float(odd[0]) < 3 * float(normal[0])
-    assert bool(torch.isfinite(hit.agent.state["parameters"]).all())
+    assert float(odd[0]) < 5 * float(normal[0])
+    normal_scale, odd_scale = (reward_scale(trainer) for trainer in (usual[algo], hit))
+    assert odd_scale < 5 * normal_scale
+    weights = [parameters(trainer) for trainer in (usual[algo], hit)]
+    assert float(weights[1].norm()) < 2 * float(weights[0].norm())
+
+
+def reward_scale(trainer: Any) -> float:
+    """What rewards are divided by, up to a constant factor."""
+    if hasattr(trainer, "reward_norm"):
+        return float(trainer.reward_norm.state["var"] ** 0.5)
+    return float(trainer.reward_scale.state["largest"].max())
+
+
+def parameters(trainer: Any) -> torch.Tensor:
+    state = trainer.agent.state
+    return torch.cat([state[name].flatten() for name in ("parameters", "policy", "q") if name in state])

@@ -11,15 +11,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from minerva.lab.analysis import statistics
-from minerva.lab.analysis.peers import Figure, best_peer, published
+from minerva.lab.analysis.peers import SUITE_MAXIMUM, Figure, best_peer, published
 from minerva.lab.analysis.records import Record
 from minerva.lab.analysis.statistics import Array, Scores
 from minerva.trainers.registry import ALGORITHMS, published_as, title
 
 Over = Literal["steps", "seconds"]
 """What a learning curve is drawn over: environment steps, or seconds since the run was started."""
-SUITE_MAXIMUM = {"dm_control": 1000.0}
-"""Suites whose tasks all have the same maximum return, with that return."""
 
 
 class Task(NamedTuple):

@@ -68,11 +68,8 @@ class Grid:
 
     def rows(self) -> list[list[Cell]]:
         """Return one list of cells per entry and environment, with a cell for each seed."""
-        return [
-            [Cell(entry, env, seed, self._budget(entry, env)) for seed in self.seeds]
-            for entry in self.entries
-            for env in self.envs
-        ]
+        rows = [(entry, env, self._budget(entry, env)) for entry in self.entries for env in self.envs]
+        return [[Cell(entry, env, seed, budget) for seed in self.seeds] for entry, env, budget in rows]
 
     def check(self) -> None:
         """Raise MinervaError for the first name or value that cannot be used."""
@@ -86,19 +83,17 @@ class Grid:
                 except MinervaError as error:
                     raise ConfigError(f"{entry.name}: {error}") from None
 
-    def chosen(self, names: Sequence[str], envs: Sequence[str]) -> "Grid":
-        """Return the grid of these entries and environments; empty: all. An algorithm selects all of its entries."""
-        of_algo = {entry.algo: {e.name for e in self.entries if e.algo == entry.algo} for entry in self.entries}
-        known = of_algo | {entry.name: {entry.name} for entry in self.entries}
-        for wanted, of in ((names, known.keys()), (envs, set(self.envs))):
-            for name in wanted:
-                if name not in of:
-                    raise ConfigError(f"{name} is not in this grid. {nearest(name, of)}")
-        chosen = {entry for name in names or known for entry in known[name]}
-        entries = tuple(entry for entry in self.entries if entry.name in chosen)
-        return dataclasses.replace(
-            self, entries=entries, envs=tuple(env for env in self.envs if not envs or env in envs)
-        )
+    @property
+    def names(self) -> set[str]:
+        """Return what selects entries: their names and their algorithms."""
+        return {name for entry in self.entries for name in (entry.name, entry.algo)}
+
+    def part(self, names: Sequence[str], envs: Sequence[str]) -> "Grid":
+        """Return the grid of these entries and environments; empty: all. An entry's name goes before an algorithm."""
+        exact = {entry.name for entry in self.entries}
+        entries = [e for e in self.entries if not names or e.name in names or e.algo in set(names) - exact]
+        kept = [env for env in self.envs if not envs or env in envs]
+        return dataclasses.replace(self, entries=tuple(entries), envs=tuple(kept))
 
     def _budget(self, entry: Entry, env: str) -> int:
         return tuned(entry.algo, env, entry.preset, self.total_steps, {})[0]
@@ -124,6 +119,27 @@ def make_grid(entries: Mapping[str, Mapping[str, Any]], **values: Any) -> Grid:
         raise ConfigError(f"{' and '.join(twice)} would write the same files: give them more distinct names.")
     grid.check()
     return grid
+
+
+def chosen(grids: Mapping[str, Grid], names: Sequence[str], envs: Sequence[str]) -> dict[str, Grid]:
+    """Return the parts of these grids with these entries and environments; empty: all. Grids with neither are left out.
+
+    Raise ConfigError for a name that is in none of them, and if nothing is left.
+    """
+    where = "this grid" if len(grids) == 1 else "any of these grids"
+    known = (
+        {name for grid in grids.values() for name in grid.names},
+        {env for grid in grids.values() for env in grid.envs},
+    )
+    for wanted, of in zip((names, envs), known, strict=True):
+        for name in wanted:
+            if name not in of:
+                raise ConfigError(f"{name} is not in {where}. {nearest(name, of)}")
+    parts = {path: grid.part(names, envs) for path, grid in grids.items()}
+    left = {path: grid for path, grid in parts.items() if grid.entries and grid.envs}
+    if not left:
+        raise ConfigError(f"None of these grids has {', '.join(names)} on {', '.join(envs)}: give one that has.")
+    return left
 
 
 def read_grid(path: Path, trust_env: bool = False, **changed: Any) -> Grid:

@@ -50,6 +50,7 @@ class Measure:
             "preset": self.preset,
             "label": self.label,
             "changed": json.loads(self.changed),
+            "hyperparameters": config["hyperparameters"],
             "total_steps": about["total_steps"],
             "steps": about["step"],
             "train_seconds": round(train_seconds(read_rows(self.run / "metrics.jsonl"))),

@@ -179,18 +179,21 @@ class MPOConfig(OptimizerConfig):
         """Return the rules for the first spread, the critics' reduction, and the scales of rewards and observations."""
         std = (self.first_std(actions) if actions else None) or 0.0
         rules = {
-            "initial_std": f"{std:.3g}, the smaller of 0.3 and 0.7 / sqrt({actions} actions)",
-            "E-step": "exact, a sum over all choices: no actions are sampled",
-            "value": "the mean of both critics until an episode terminates, the smaller from then on",
-            "rewards": "in thirds of the largest discounted return so far",
-            "observations": "with zero mean and unit variance over all that were collected",
+            "initial_std": f"{std:.3g}, the smaller of 0.3 and 0.7 / sqrt({actions} actions), "
+            "because many actions that vary at once explore too widely",
+            "E-step": "exact, a sum over all choices, because there are no actions to sample",
+            "critic_reduction": "the mean of both critics until an episode terminates, the smaller from then on, "
+            "because values that are too high make a policy fall, and the smaller one hides sparse rewards",
+            "scale_rewards": "rewards in thirds of the largest discounted return so far, because the critics' range is "
+            f"{-self.critic_range:g} to {self.critic_range:g}",
+            "normalize_observations": "zero mean and unit variance over all that were collected, because units differ",
         }
         used = {
             "initial_std": self.initial_std == "auto" and actions > 0,
             "E-step": actions == 0,
-            "value": self.critics > 1 and self.critic_reduction == "auto",
-            "rewards": self.scale_rewards,
-            "observations": self.normalize_observations,
+            "critic_reduction": self.critics > 1 and self.critic_reduction == "auto",
+            "scale_rewards": self.scale_rewards,
+            "normalize_observations": self.normalize_observations,
         }
         return {name: rule for name, rule in rules.items() if used[name]}
 

@@ -98,14 +98,15 @@ class SACConfig(OptimizerConfig):
     def derived(self, actions: int) -> dict[str, str]:
         """Return the rule for the entropy, and for the scales of rewards and observations."""
         rules = {
-            "target_entropy": f"{-actions}, minus the number of actions",
-            "rewards": "in thirds of the largest discounted return so far",
-            "observations": "with zero mean and unit variance over all that were collected",
+            "target_entropy": f"{-actions}, minus the number of actions, as published",
+            "scale_rewards": "rewards in thirds of the largest discounted return so far, because the critics' range is "
+            f"{-self.critic_range:g} to {self.critic_range:g}",
+            "normalize_observations": "zero mean and unit variance over all that were collected, because units differ",
         }
         used = {
             "target_entropy": self.target_entropy is None,
-            "rewards": self.scale_rewards,
-            "observations": self.normalize_observations,
+            "scale_rewards": self.scale_rewards,
+            "normalize_observations": self.normalize_observations,
         }
         return {name: rule for name, rule in rules.items() if used[name]}
 

@@ -72,7 +72,14 @@ class PolicyEvaluation:
         outputs = self.critics(parameters, obs, actions)
         first, second = self.decoded(outputs)
         loss = critic_loss(first, second, targets) if self.atoms is None else self.histogram_loss(outputs, targets)
-        return loss, {"loss/q": loss, "q/mean": torch.minimum(first, second).mean()}
+        return loss, {"loss/q": loss, "q/mean": torch.minimum(first, second).mean(), **self.health(targets)}
+
+    def health(self, targets: Tensor) -> Rows:
+        """Return the share of targets at an end of the histogram's range, or beyond it; nothing without one.  [B]"""
+        if self.atoms is None:
+            return {}
+        at_limit = targets.abs() >= self.atoms[-1]
+        return {"health/targets_at_limit": at_limit.to(targets.dtype).mean()}
 
     def histogram_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy of both critics from the targets' histograms.  [2, B, A], [B] -> []"""

@@ -35,6 +35,15 @@ METRICS = (
         chart="standard deviation",
         panels=(MEAN_STD,),
     ),
+    Metric(
+        "health/targets_at_limit",
+        "Share of the critics' targets at an end of their range, or beyond it: they cannot tell them apart.",
+        optional=True,
+        healthy=(0.0, 0.2),
+        warning="critic range",
+        advice="{health/targets_at_limit:.0%} of the targets lie at the end of what SAC's critics can express: set "
+        "scale_rewards to True, or critic_range above the largest discounted return.",
+    ),
     LEARNING_RATE,
     Metric("loss/q", "Loss of both critics, added.", loss_chart="critic"),
     Metric("loss/policy", "Loss of the policy.", loss_chart="policy"),

@@ -13,7 +13,7 @@ import yaml
 
 from minerva.errors import RunError
 from minerva.lab.analysis.comparison import Cell, Task, compare, curve, number, short
-from minerva.lab.analysis.peers import best_peer, figures, means_over, published
+from minerva.lab.analysis.peers import all_published, best_peer, figures, means_over, published, score
 from minerva.lab.analysis.records import Point, Record, read_records
 from minerva.lab.analysis.sections import curves, finals
 from minerva.runs.metrics import read_rows
@@ -246,10 +246,33 @@ def test_every_published_figure_names_its_source_and_protocol() -> None:
         assert figure.std is None or figure.std >= 0
 
 
-@pytest.mark.parametrize(("algorithm", "mean"), [("MPO", 736), ("DMPO", 777)])
-def test_peers_mean_of_the_eight_dm_control_tasks(algorithm: str, mean: float) -> None:
-    (best, *_) = means_over(DM_CONTROL, 500_000, [algorithm])
-    assert (best[0], round(best[2])) == ("DreamerV3 repository", mean)
+def test_peers_are_ranked_by_their_mean_over_all_tasks_of_a_set() -> None:
+    """Means of the published tables, and a rank among those who have all eight tasks and nobody else."""
+    found = means_over(DM_CONTROL, 500_000)
+    means = {(peer.algorithm, peer.source): round(1000 * mean) for peer, mean in found}
+    assert means["MPO", "DreamerV3 repository"] == 736
+    assert means["DMPO", "DreamerV3 repository"] == 777
+    assert means["BRO (10 updates per step)", "SimbaV2 repository (action repeat 1)"] == 897
+    assert list(means.values()) == sorted(means.values(), reverse=True)
+    assert means_over([*DM_CONTROL, "dm_control/lqr/lqr_2_1"], 500_000) == []
+
+
+def test_td3_scores_one_and_a_random_policy_zero() -> None:
+    assert score("HalfCheetah-v5", 10_574) == 1
+    assert score("HalfCheetah-v5", -289) == 0
+    assert score("dm_control/walker/run", 500) == 0.5
+
+
+def test_an_interval_over_tasks_holds_its_mean_and_is_that_of_a_set_with_figures() -> None:
+    known = {(figure.algorithm, figure.source, figure.budget) for figure in figures()}
+    sets = all_published().task_sets
+    assert [len(sets[name]) for name in list(sets)[:3]] == [28, 18, 8]
+    assert set(sets["dm_control, eight tasks"]) < set(sets["dm_control, the 18 tasks of DreamerV3"])
+    assert len(all_published().overall) > 40
+    for overall in all_published().overall:
+        assert overall.low < overall.iqm < overall.high
+        assert overall.tasks in sets
+        assert overall[:3] in known
 
 
 @pytest.mark.parametrize(
@@ -257,8 +280,9 @@ def test_peers_mean_of_the_eight_dm_control_tasks(algorithm: str, mean: float) -
     [
         ("HalfCheetah-v5", 1_000_000, "mpo", {}, "6,757 ± 692", "Tonic"),
         ("HalfCheetah-v5", 2_999_296, "ppo", {}, "7,337 ± 1,508", "Tianshou"),
-        ("Humanoid-v5", 3_000_000, "ppo", {}, "4,059 ± 961", "Tonic"),
-        ("Humanoid-v5", 3_000_000, "vmpo", {}, "4,059 ± 961", "Tonic"),  # nobody has V-MPO there
+        ("Humanoid-v5", 3_000_000, "ppo", {}, "6,060 ± 511", "FlashSAC repository (Gym v4)"),
+        ("Walker2d-v5", 3_000_000, "vmpo", {}, "4,896 ± 704", "Tianshou"),  # nobody has V-MPO there
+        ("Ant-v5", 1_000_000, "sac", {}, "5,850 ± 476", "Tianshou"),
         ("HalfCheetah-v5", 8_000_000, "vmpo", {}, "5,652", "V-MPO ledger in a fork of CleanRL"),
         ("dm_control/walker/walk", 500_000, "mpo", {}, "938 ± 20", "DreamerV3 repository"),
         ("dm_control/ball_in_cup/catch", 500_000, "mpo", {}, "913 ± 162", "Tonic"),

@@ -4,13 +4,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from minerva.cli.benchmarking import parse_duration, widest_layer
 from minerva.cli.main import _parse, main
 from minerva.errors import ConfigError
+from minerva.lab.analysis.peers import all_published
 from minerva.lab.benchmark.files import Files
-from minerva.lab.benchmark.grid import Cell, Entry, Grid, make_grid, read_grid
+from minerva.lab.benchmark.grid import Cell, Entry, Grid, chosen, make_grid, read_grid
 from minerva.lab.benchmark.tasks import Maker, command_line_options
 from minerva.presets import presets
 from minerva.trainers.registry import ALGORITHMS, config_class
@@ -104,10 +106,30 @@ def test_without_a_budget_a_run_has_its_presets() -> None:
 def test_a_part_of_a_grid_is_chosen_by_entry_or_algorithm_and_environment(tmp_path: Path) -> None:
     grid = read_grid(grid_file(tmp_path, TEXT + "[entries.vmpo-3m]\nalgo = 'vmpo'\n"))
     names = [entry.name for entry in grid.entries]
-    assert [entry.name for entry in grid.chosen(["ppo"], []).entries] == ["ppo"]  # an entry before an algorithm
-    assert [entry.name for entry in grid.chosen(["vmpo", "ppo-slow"], []).entries] == ["ppo-slow", "vmpo-3m"]
-    assert [entry.name for entry in grid.chosen([], ["Pendulum-v1"]).entries] == names
-    assert grid.chosen([], ["Pendulum-v1"]).envs == ("Pendulum-v1",)
+    assert [entry.name for entry in grid.part(["ppo"], []).entries] == ["ppo"]  # an entry before an algorithm
+    assert [entry.name for entry in grid.part(["vmpo", "ppo-slow"], []).entries] == ["ppo-slow", "vmpo-3m"]
+    assert [entry.name for entry in grid.part([], ["Pendulum-v1"]).entries] == names
+    assert grid.part([], ["Pendulum-v1"]).envs == ("Pendulum-v1",)
+
+
+def test_several_grids_are_chosen_from_together(tmp_path: Path) -> None:
+    """A name may be in one of them only; a grid without any of the names is left out."""
+    one = make_grid({"ppo": {}, "vmpo-3m": {"algo": "vmpo"}}, envs=["Pendulum-v1", "Hopper-v5"])
+    other = make_grid({"mpo": {}, "ppo-1m": {"algo": "ppo"}}, envs=["Pendulum-v1"])
+    grids = {"one": one, "other": other}
+
+    def rows(names: list[str], envs: list[str]) -> list[str]:
+        parts = chosen(grids, names, envs).items()
+        return [f"{path} {row[0].entry.name} {row[0].env}" for path, grid in parts for row in grid.rows()]
+
+    assert len(rows([], [])) == 6
+    assert rows(["ppo"], ["Pendulum-v1"]) == ["one ppo Pendulum-v1", "other ppo-1m Pendulum-v1"]
+    assert rows(["vmpo", "mpo"], ["Hopper-v5"]) == ["one vmpo-3m Hopper-v5"]
+    assert rows([], ["Hopper-v5"]) == ["one ppo Hopper-v5", "one vmpo-3m Hopper-v5"]
+    with pytest.raises(ConfigError, match="sac is not in any of these grids"):
+        chosen(grids, ["sac"], [])
+    with pytest.raises(ConfigError, match="None of these grids has mpo on Hopper-v5"):
+        chosen(grids, ["mpo"], ["Hopper-v5"])
 
 
 REFUSED: list[tuple[str, tuple[str, ...]]] = [
@@ -218,3 +240,29 @@ def test_the_published_rows_are_in_the_grids() -> None:
     counts = {name: (len(grids[name].rows()), len(grids[name].seeds)) for name in ("dm_control_500k", "gym_3m")}
     assert counts == {"dm_control_500k": (16, 5), "gym_3m": (10, 5)}
     assert {row[0].total_steps for row in grids["dm_control_500k"].rows()} == {500_000}
+
+
+def test_the_suites_have_every_default_on_every_task_of_published_comparisons() -> None:
+    grids = {path.stem: grid for path, (grid, _) in zip(GRIDS, committed(), strict=True)}
+    sets = all_published().task_sets
+    dm_control, gym = grids["suite_dm_control_500k"], grids["suite_gym_1m"]
+    assert set(dm_control.envs) == set(sets["dm_control, 28 tasks"])
+    assert set(dm_control.envs[:18]) == set(sets["dm_control, the 18 tasks of DreamerV3"])
+    mujoco = [name for name, spec in gymnasium.registry.items() if "envs.mujoco" in str(spec.entry_point)]
+    assert set(gym.envs) == {name for name in mujoco if name.endswith("-v5")}
+    for grid in (dm_control, gym):
+        defaults = {entry.algo for entry in grid.entries if (entry.preset, entry.hyperparameters) == ("none", {})}
+        assert (defaults, grid.seeds, grid.episodes) == (set(ALGORITHMS), (0, 1, 2, 3, 4), 100)
+        assert [entry.preset for entry in grid.entries if entry.algo == "sac"] == ["none", "mpo-critic"]
+
+
+def test_an_ablation_takes_away_parts_of_the_default_and_nothing_else() -> None:
+    """What an entry sets is a setting whose default is another value; the first entry sets nothing."""
+    (ablation,) = [read_grid(path) for path in GRIDS if path.stem == "mpo_ablation"]
+    assert (len(ablation.envs), ablation.seeds) == (5, (0, 1, 2, 3, 4))
+    default = config_class("mpo")().to_dict()
+    first, *others = ablation.entries
+    assert first.hyperparameters == {}
+    for entry in others:
+        assert entry.hyperparameters
+        assert all(default[name] != value for name, value in entry.hyperparameters.items()), entry.name
