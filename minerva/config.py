@@ -272,11 +272,15 @@ def rule_of_rewards(normalized: bool | None) -> dict[str, str]:
     return {"normalize_rewards": f"{rule}{apart}"}
 
 
-def rule_of_horizon(gamma: float | None, gae_lambda: float | None) -> dict[str, str]:
-    """Return the rule for how far ahead rewards count in PPO and V-MPO, as `Config.derived` does."""
-    if gamma is not None and gae_lambda is not None:
-        return {}
-    return {"horizon": "the mean length of episodes, 100 to 1,000 steps, until one terminates, then 100"}
+def rules_of_horizon(gamma: float | None, gae_lambda: float | None) -> dict[str, str]:
+    """Return the rules for how far ahead rewards count in PPO and V-MPO, as `Config.derived` does."""
+    rules = {
+        "gamma": "1 - 1 / H; H is the mean length of episodes, 100 to 1,000 steps, because what never terminates is "
+        "judged over its whole length, and 100 once one has terminated",
+        "gae_lambda": "1 - 1 / (2 sqrt(H)), so that advantages reach further with H",
+    }
+    given = {"gamma": gamma, "gae_lambda": gae_lambda}
+    return {name: rule for name, rule in rules.items() if given[name] is None}
 
 
 def read_text(path: Path) -> str:

@@ -154,7 +154,9 @@ def test_an_agent_that_is_made_directly_has_the_first_versions_values(algo: str)
 
 def test_a_task_that_nobody_tuned_gets_what_the_tuned_ones_share() -> None:
     changes = preset_for("vmpo", "Hopper-v5", "auto").changes(config_class("vmpo")())
-    assert changes == {"total_steps": 1_000_000, "normalize_rewards": None}  # which is yes, but for dm_control
+    rewards = {"normalize_rewards": None}  # which is yes, but for dm_control
+    horizon = {"gamma": 0.99, "gae_lambda": 0.95, "num_envs": 32, "rollout_steps": 64}
+    assert changes == {"total_steps": 1_000_000, **rewards, **horizon}
 
 
 def test_none_is_written_as_a_word(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from minerva.config import (
     LayerSizes,
     OptimizerConfig,
     Within,
-    rule_of_horizon,
     rule_of_rewards,
+    rules_of_horizon,
 )
 from minerva.errors import ConfigError
 
@@ -142,7 +142,7 @@ class VMPOConfig(OptimizerConfig):
 
     def derived(self, actions: int) -> dict[str, str]:
         """Return the rules for the scale of rewards and for the horizon."""
-        return {**rule_of_rewards(self.normalize_rewards), **rule_of_horizon(self.gamma, self.gae_lambda)}
+        return {**rule_of_rewards(self.normalize_rewards), **rules_of_horizon(self.gamma, self.gae_lambda)}
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
