@@ -202,10 +202,10 @@ def test_a_task_that_is_not_written_in_pytorch_is_refused() -> None:
 # --- training -----------------------------------------------------------------------------------------------------
 
 SMALL: dict[Any, dict[str, Any]] = {
-    PPOTrainer: {"rollout_steps": 32, "num_envs": 4, "minibatch_size": 64, "update_epochs": 2},
-    VMPOTrainer: {"rollout_steps": 32, "num_envs": 4},
+    PPOTrainer: {"rollout_steps": 32, "num_envs": 2, "minibatch_size": 64, "update_epochs": 2},
+    VMPOTrainer: {"rollout_steps": 32, "num_envs": 2},
     MPOTrainer: {
-        "num_envs": 4,
+        "num_envs": 2,
         "update_after": 64,
         "batch_size": 16,
         "action_samples": 5,
@@ -213,6 +213,7 @@ SMALL: dict[Any, dict[str, Any]] = {
         "updates_per_step": 0.1,
     },
 }
+"""Two environments, so that episodes of 200 steps end after a run of 512 was stopped halfway."""
 
 
 @pytest.mark.parametrize("trainer", SMALL, ids=lambda kind: kind.algo)

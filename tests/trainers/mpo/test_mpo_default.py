@@ -231,9 +231,10 @@ def test_a_change_of_units_changes_nothing(units: dict[str, float], usual: MPOTr
     assert int(usual.agent.state["counters"]["updates"]) == 140
     torch.testing.assert_close(other.agent.state["policy"], usual.agent.state["policy"], rtol=1e-3, atol=1e-4)
 
-    obs = units["observed"] * np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    places = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    obs = units["observed"] * places + np.float32(units.get("shift", 0.0))
     loaded = minerva.load_policy(tmp_path, which="last")  # with its normaliser
-    np.testing.assert_allclose(loaded.act(obs), other.greedy(obs), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(loaded.act(obs) / units.get("bound", 1.0), other.greedy(obs), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(loaded.agent.normalizer.mean, other.agent.state["normalizer"]["mean"])
 
 
