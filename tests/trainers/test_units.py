@@ -28,7 +28,8 @@ OFF_POLICY: dict[str, dict[str, Any]] = {
     "mpo": {"action_samples": 4},
     "sac": preset_for("sac", "", "mpo-critic").values,
 }
-FEW = {"batch_size": 16, "update_after": 600, "replay_size": 5_000, "updates_per_step": 0.1, "num_envs": ENVS}
+FEW = {"batch_size": 16, "update_after": 1_000, "replay_size": 5_000, "updates_per_step": 0.2, "num_envs": ENVS}
+"""Updates begin when the normaliser has seen its first thousand observations."""
 
 
 def trained(algo: str, make_env: Any, folder: Path, **settings: Any) -> Any:
@@ -43,9 +44,20 @@ def trained(algo: str, make_env: Any, folder: Path, **settings: Any) -> Any:
     return trainer
 
 
+class Usual(dict[str, Any]):
+    """Trainers of each algorithm on the task in its own units, trained when first asked for."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self.folders = folders
+
+    def __missing__(self, algo: str) -> Any:
+        self[algo] = trained(algo, Reach, self.folders.mktemp(algo))
+        return self[algo]
+
+
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return {algo: trained(algo, Reach, tmp_path_factory.mktemp(algo)) for algo in (*SMALL, *OFF_POLICY)}
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Usual:
+    return Usual(tmp_path_factory)
 
 
 def test_a_change_of_all_units_changes_nothing_for_sac_on_mpos_critic(usual: dict[str, Any], tmp_path: Path) -> None:
