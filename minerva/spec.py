@@ -258,7 +258,7 @@ class ActionSpec:
         """
         try:
             if self.parts and isinstance(mask, (Mapping, tuple, list)):
-                keys = self.names or range(len(self.parts))
+                keys: Any = self.names or range(len(self.parts))
                 with_choices = [(key, part) for key, part in zip(keys, self.parts, strict=True) if part.counts]
                 return np.concatenate([part.flat_mask(mask[key]) for key, part in with_choices], -1)
             each = self.kind == "multi_discrete" and isinstance(mask, (tuple, list)) and np.ndim(mask[0])
