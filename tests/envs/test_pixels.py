@@ -14,6 +14,7 @@ import pytest
 
 PROGRAM = """
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ for algo in SMALL:
     assert result.finished and np.isfinite(result.after)
 assert not trained("ppo", "parts", lambda step, metrics, trainer: True).finished
 assert trained("ppo", "parts").finished
-whole, parts = (load_checkpoint(find_checkpoint(run, "last")).state["trainer"] for run in ("ppo", "parts"))
+whole, parts = (load_checkpoint(find_checkpoint(Path(run), "last")).state["trainer"] for run in ("ppo", "parts"))
 assert not whole["envs"]["unavailable_reason"], "a rehearsal, in a process that cannot draw, found the resume exact"
 for one, two in zip(leaves(whole["agent"]), leaves(parts["agent"]), strict=True):
     assert torch.equal(one, two)
