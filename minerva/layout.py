@@ -115,13 +115,17 @@ def arrays(layout: Layout, observation: Any, name: str = "") -> list[tuple[Any, 
     if isinstance(layout, dict):
         if not isinstance(observation, Mapping) or not layout.keys() <= observation.keys():
             held = ", ".join(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
-            raise ValueError(f"it holds {held}, not the entries {', '.join(layout)}")
-        return [found for key, part in layout.items() for found in arrays(part, observation[key], key)]
+            raise ValueError(f"{f'its {name}' if name else 'it'} holds {held}, not the entries {', '.join(layout)}")
+        before = f"{name}." if name else ""
+        return [found for key, part in layout.items() for found in arrays(part, observation[key], f"{before}{key}")]
     if layout is not None and layout[:1] == [TUPLE]:
         if not isinstance(observation, (tuple, list)) or len(observation) != len(layout) - 1:
-            raise ValueError(f"it is {type(observation).__name__}, not a tuple of {len(layout) - 1}")
-        parts = zip(layout[1:], observation, strict=True)
-        return [found for n, (part, one) in enumerate(parts) for found in arrays(part, one, f"{name}[{n}]")]
+            held = (
+                f"{len(observation)} entries" if isinstance(observation, (tuple, list)) else type(observation).__name__
+            )
+            raise ValueError(f"{f'its {name}' if name else 'it'} holds {held}, not a tuple of {len(layout) - 1}")
+        parts, before = zip(layout[1:], observation, strict=True), f"{name}." if name else ""
+        return [found for n, (part, one) in enumerate(parts) for found in arrays(part, one, f"{before}{n}")]
     values = np.asarray(observation)
     shape = () if layout is None else array_shape(layout)
     if layout is None or values.shape[values.ndim - len(shape) :] != shape:
@@ -135,6 +139,7 @@ def arrays(layout: Layout, observation: Any, name: str = "") -> list[tuple[Any, 
 def rows(layout: Layout, observation: Any, mask: Array | None = None) -> Array:
     """Return observations as rows, with the numbers of a mask after all others.  -> [..., row]"""
     found = arrays(layout, observation)
+    _check_leads(found)
     vectors = [_one_hot(*one) if one[0][:1] == [CHOICES] else _flat(*one[:2]) for one in found if not is_image(one[0])]
     vectors += [] if mask is None else [mask]
     images = [_image(*one) for one in found if is_image(one[0])]
@@ -148,9 +153,24 @@ def rows(layout: Layout, observation: Any, mask: Array | None = None) -> Array:
     return np.concatenate([numbers.view(np.uint8), *images, filling], -1)
 
 
+def _lead(leaf: Any, values: Array) -> tuple[int, ...]:
+    """Return the leading axes of an array: those of a batch."""
+    return values.shape[: values.ndim - len(array_shape(leaf))]
+
+
+def _check_leads(found: list[tuple[Any, Array, str]]) -> None:
+    """Raise ValueError unless all arrays have the same leading axes."""
+    first, values, name = found[0]
+    for leaf, others, other in found[1:]:
+        if _lead(leaf, others) != _lead(first, values):
+            raise ValueError(
+                f"its {name} has the shape {values.shape}, and its {other} {others.shape}: batch all or none"
+            )
+
+
 def _flat(leaf: Any, values: Array) -> Array:
     """Return arrays as vectors.  [..., *shape] -> [..., n]"""
-    return values.reshape(*values.shape[: values.ndim - len(array_shape(leaf))], -1)
+    return values.reshape(*_lead(leaf, values), math.prod(array_shape(leaf)))
 
 
 def _image(leaf: Any, values: Array, name: str) -> Array:
@@ -167,6 +187,6 @@ def _one_hot(leaf: Any, values: Array, name: str) -> Array:
     """Return the one-hot vectors of choices, one after another.  [..., *shape] -> [..., sum of counts]"""
     starts, counts = (np.asarray(part, np.int64) for part in leaf[2:])
     chosen = _flat(leaf, values) - starts
-    if ((chosen < 0) | (chosen >= counts)).any():
+    if ((chosen < 0) | (chosen >= counts) | (chosen % 1 != 0)).any():
         raise ValueError(f"its {name or 'value'} is {values}, and not among the choices of the environment")
     return np.concatenate([np.eye(count)[chosen[..., n].astype(np.int64)] for n, count in enumerate(counts)], -1)

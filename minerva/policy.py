@@ -39,13 +39,14 @@ class Policy:
         origin = f", {parent}" if parent else ""
         return f"Policy({made}{origin}, {'not evaluated' if mean is None else f'evaluated return {mean:,.1f}'})"
 
-    def act(self, observation: Any, deterministic: bool = True, action_mask: Array | None = None) -> Any:
+    def act(self, observation: Any, deterministic: bool = True, action_mask: Any = None) -> Any:
         """Return the action for an observation as the environment gives it, in the form that the environment takes.
 
         The observation may be a mapping, an array of the environment's shape, or the vector that both are flattened to;
         a batch has leading axes, in every entry of a mapping. Continuous actions are float32 arrays within the bounds.
         A discrete action is an integer of NumPy, those of a batch are an array [B]. `action_mask` is 1 for each choice
-        that is possible and 0 for the others, if the environment that the policy was trained on gave masks; None: all.
+        that is possible and 0 for the others, if the environment that the policy was trained on gave masks, in the form
+        that it gave them or as one vector; None: all.
         """
         rows = self._rows(observation, action_mask)
         if rows.shape[-1:] != self.observation.shape:
@@ -59,14 +60,15 @@ class Policy:
             row = next(row for row in numbers.reshape(-1, numbers.shape[-1]) if not np.isfinite(row).all())
             place = self.observation.first_infinite(row)
             raise EnvStepError(f"The observation holds {place}: fix the environment that gave it, or clip it.")
-        actions = self.agent.policy_action(rows, deterministic).cpu().numpy()
+        actions = self.agent.policy_action(torch.from_numpy(rows), deterministic).cpu().numpy()
         return self.action.native(self.action.to_environment(actions))
 
-    def _rows(self, observation: Any, mask: Array | None) -> Array:
+    def _rows(self, observation: Any, mask: Any) -> Array:
         """Return observations as the rows that the policy takes, with a mask if it takes one."""
+        if mask is not None and not self.action.masked:
+            raise CheckpointError(f"{self.about['env']}, which the policy was trained on, gives no masks: give none.")
         try:
-            lead = self.observation.lead(observation)
-            masks = self._masks(lead, mask)
+            masks = self._masks(self.observation.lead(observation), mask) if self.action.masked else None
             with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
                 return self.observation.flatten(observation, masks).astype(self.observation.dtype)
         except ValueError as error:
@@ -74,16 +76,13 @@ class Policy:
                 f"The observation does not fit {self.about['env']}, which the policy was trained on: {error}."
             ) from None
 
-    def _masks(self, lead: tuple[int, ...], mask: Array | None) -> Array | None:
-        """Return the mask of each observation, if the policy takes one."""
+    def _masks(self, lead: tuple[int, ...], mask: Any) -> Array:
+        """Return the mask of each observation; raise ValueError if it does not fit."""
         wanted = (*lead, self.action.mask_size)
-        given = np.ones(wanted) if mask is None else np.asarray(mask)
-        if mask is not None and (given.shape != wanted or not self.action.masked):
-            raise CheckpointError(
-                f"The action_mask has shape {given.shape}, and this policy takes {self.action.mask_size} entries for "
-                "each observation: give one for each choice, or no mask to a policy that was trained without."
-            )
-        return given != 0 if self.action.masked else None
+        given = self.action.checked_mask(np.ones(wanted) if mask is None else self.action.flat_mask(mask))
+        if given.shape != wanted:
+            raise ValueError(f"its action_mask has the shape {given.shape}, and not {wanted}")
+        return given
 
 
 @with_short_traceback

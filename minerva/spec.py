@@ -94,7 +94,7 @@ class ObservationSpec:
 
         Raise ValueError if it has another form.
         """
-        if not (isinstance(observation, (Mapping, tuple)) or self._as_given(np.asarray(observation))):
+        if self._is_row(observation):
             return np.shape(observation)[:-1]
         leaf, values, _ = arrays(self.layout, observation)[0]
         return values.shape[: values.ndim - len(array_shape(leaf))]
@@ -104,18 +104,39 @@ class ObservationSpec:
 
         Raise ValueError if it has another form.
         """
-        if isinstance(observation, (Mapping, tuple)) or self._as_given(np.asarray(observation)):
+        if not self._is_row(observation):
             return rows(self.layout, observation, mask)
         vectors = np.asarray(observation)
+        if vectors.dtype.kind not in "fiub":
+            try:
+                vectors = vectors.astype(np.float64)  # None becomes NaN, which is named with its place
+            except (TypeError, ValueError):
+                raise ValueError(f"it is {type(observation).__name__}, and not numbers") from None
+        if self.images and vectors.dtype != np.uint8:
+            raise ValueError(f"it is a row of {vectors.dtype}, and with images a row has bytes, {self.size} of them")
         return vectors if mask is None or self.images else np.concatenate((vectors, mask), -1)
 
+    def _is_row(self, observation: Any) -> bool:
+        """Return whether an observation has the form of rows, rather than that in which the environment gives it."""
+        if isinstance(observation, (Mapping, tuple)):
+            return False
+        if self.layout is None:
+            return True
+        values = np.asarray(observation)
+        if self._as_given(values):
+            return False
+        sizes = (self.size,) if self.images else (self.size, sum(vector_sizes(self.layout)))  # without a mask, too
+        return values.ndim > 0 and values.shape[-1] in sizes
+
     def _as_given(self, values: Array) -> bool:
-        """Return whether an array has the form in which the environment gives it, rather than that of rows."""
+        """Return whether an array has the form in which the environment gives it, which may be that of a row, too."""
         if not isinstance(self.layout, list):
             return False
         shape = array_shape(self.layout)
-        choices = self.layout[:1] == [CHOICES] and values.dtype.kind in "iu"
-        return (choices or len(shape) > 1) and values.shape[values.ndim - len(shape) :] == shape
+        if values.shape[values.ndim - len(shape) :] != shape:
+            return False
+        choices = self.layout[:1] == [CHOICES]
+        return values.dtype.kind in "iu" if choices else len(shape) > 1 or values.ndim <= 1
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -229,6 +250,37 @@ class ActionSpec:
         mask = obs[:, -self.mask_size :]
         each = np.split(np.where(mask > 0, draw.random(mask.shape), -1), np.cumsum(self.counts)[:-1], -1)
         return self._joined(numbers, np.stack([scores.argmax(-1) for scores in each], -1))
+
+    def flat_mask(self, mask: Any) -> Array:
+        """Return a mask, or a structure of masks like that of the actions, as one vector in the order of the choices.
+
+        A batch has leading axes, in every entry of a structure. Raise ValueError for another structure.
+        """
+        try:
+            if self.parts and isinstance(mask, (Mapping, tuple, list)):
+                keys: Any = self.names or range(len(self.parts))
+                with_choices = [(key, part) for key, part in zip(keys, self.parts, strict=True) if part.counts]
+                return np.concatenate([part.flat_mask(mask[key]) for key, part in with_choices], -1)
+            each = self.kind == "multi_discrete" and isinstance(mask, (tuple, list)) and np.ndim(mask[0])
+            return np.concatenate(mask, -1) if each else np.asarray(mask)
+        except (TypeError, KeyError, IndexError, ValueError):
+            raise ValueError("its action_mask does not have the structure of the actions") from None
+
+    def checked_mask(self, mask: Array, chosen: bool = True) -> Array:
+        """Return masks as flags; raise ValueError unless they have a 0 or a 1 for each choice.  [..., C] -> [..., C]
+
+        `chosen` says whether actions are chosen by them: then each needs a possible choice.
+        """
+        entries, choices = mask.shape[-1] if mask.ndim else 1, sum(self.counts)
+        if entries != choices:
+            raise ValueError(f"its action_mask has {entries} entries, and its actions have {choices} choices")
+        if mask.dtype.kind not in "fiub" or not ((mask == 0) | (mask == 1)).all():
+            raise ValueError("its action_mask holds something else than 0 and 1")
+        flags: Array = mask != 0
+        firsts = np.cumsum((0, *self.counts[:-1]))
+        if chosen and not np.logical_or.reduceat(flags, firsts, -1).all():
+            raise ValueError("its action_mask forbids every choice")
+        return flags
 
     def to_environment(self, actions: Array) -> Array:
         """Return actions in the environment's units, continuous ones clipped to its bounds.  [..., D] -> [..., D]"""

@@ -92,7 +92,9 @@ NESTED = spaces.Dict(
 )
 
 
-@pytest.mark.parametrize("space", [Box(-1.0, 1.0, (3, 4)), NESTED, Box(-1.0, 1.0, (3,), np.float64)], ids=str)
+@pytest.mark.parametrize(
+    "space", [Box(-1.0, 1.0, (3, 4)), NESTED, Box(-1.0, 1.0, (3,), np.float64), Box(-1.0, 1.0, ())], ids=str
+)
 def test_a_policy_acts_on_what_its_environment_gives(space: Any, tmp_path: Path) -> None:
     minerva.train("ppo", lambda: Formed(space), total_steps=128, run_dir=tmp_path, settings=SETTINGS, **PPO)
     policy = load_policy(tmp_path)
@@ -116,6 +118,24 @@ def test_a_policy_acts_on_what_its_environment_gives(space: Any, tmp_path: Path)
     else:
         with pytest.raises(CheckpointError, match="does not fit"):
             policy.act({"observation": given[0]})
+
+
+def test_an_image_of_another_form_is_refused_with_both() -> None:
+    trainer = PPOTrainer(lambda: Formed(Box(0, 255, (4, 6, 6), np.uint8)), 0, **PPO)
+    about = {
+        "observation": trainer.envs.observation.to_dict(),
+        "action": trainer.envs.action.to_dict(),
+        "env": "Formed",
+    }
+    policy, image = Policy(trainer.agent, about), np.full((4, 6, 6), 200, np.uint8)
+    np.testing.assert_allclose(policy.act(image), policy.act(image.ravel()), atol=1e-6)
+    with pytest.raises(
+        CheckpointError, match=r"shape \(6, 6, 4\), and the environment gives it in the shape \(4, 6, 6\)"
+    ):
+        policy.act(np.moveaxis(image, 0, 2))
+    for wrong in (image / 255, image.ravel() / 255, "a picture", None):
+        with pytest.raises(CheckpointError, match="does not fit Formed"):
+            policy.act(wrong)
 
 
 def test_best_and_last_are_two_policies(finished_run: FinishedRun) -> None:

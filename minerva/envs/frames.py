@@ -38,9 +38,9 @@ class StackedFrames(gym.Wrapper[Any, Any, Any, Any]):
         channels, *sides = self._channels_first(np.zeros(space.shape, np.uint8)).shape
         self.observation_space = FrameBox((frames * channels, *sides), frames)
 
-    def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Return the first image, repeated."""
-        image, info = self.env.reset(**options)
+        image, info = self.env.reset(seed=seed, options=options)
         self.images.extend([self._channels_first(image)] * (self.images.maxlen or 1))
         return np.concatenate(self.images), info
 

@@ -5,7 +5,7 @@ step of `Atari/` is `frame_skip` frames of the game, of which the last two are m
 observation is the newest four of these screens, in grey and 84 x 84, as bytes [4, 84, 84]. With probability `sticky` a
 frame repeats the action of the one before (Machado et al. 2018); without, an episode begins with up to 30 idle frames,
 as the games are deterministic. An episode ends with the game, with `life_loss` at the first life that is lost, and
-after 108,000 frames. Rewards are the game's score, or with `clip_rewards` its sign.
+after 27,000 steps, 108,000 frames. Rewards are the game's score, or with `clip_rewards` its sign.
 """
 
 from typing import Any

@@ -56,14 +56,18 @@ def make_pixels(
 class Pictures(gym.Wrapper[Any, Any, Any, Any]):
     """Shows a picture in place of the observation, after each action was repeated."""
 
+    drawn = True
+    """Whether anything is drawn. In a forked process, where OpenGL would wait forever, a picture holds the bytes of the
+    state that it would show."""
+
     def __init__(self, env: gym.Env[Any, Any], size: int, camera: int, action_repeat: int) -> None:
         super().__init__(env)
         self.size, self.camera, self.action_repeat = size, camera, action_repeat
         self.observation_space = spaces.Box(0, 255, (size, size, 3), np.uint8)
 
-    def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Return the picture of the first state."""
-        _, info = self.env.reset(**options)
+        _, info = self.env.reset(seed=seed, options=options)
         return self._picture(), info
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -78,6 +82,8 @@ class Pictures(gym.Wrapper[Any, Any, Any, Any]):
 
     def _picture(self) -> Array:
         physics: Any = self.unwrapped.physics  # type: ignore[attr-defined]
+        if not self.drawn:
+            return np.resize(physics.get_state().view(np.uint8), (self.size, self.size, 3))
         try:
             drawn: Array = physics.render(self.size, self.size, camera_id=self.camera)
         except RuntimeError as error:

@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 
 from minerva.compute.seeding import global_generators, set_global_generators
+from minerva.envs.pixels import Pictures
 from minerva.envs.snapshot import Snapshots
 from minerva.envs.spaces import Rows, specs
 
@@ -119,7 +120,8 @@ def _in_fork(function: Callable[[], str], until: float) -> tuple[bool, str]:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-    return answer[:1] == "=", answer[1:] or ("" if answer else "a rehearsal of a resume died or gave no answer")
+    silent = "a rehearsal of a resume died or gave no answer, as it does where an environment draws with OpenGL"
+    return answer[:1] == "=", answer[1:] or ("" if answer else silent)
 
 
 def _answer(function: Callable[[], str], pipe: int) -> None:
@@ -137,6 +139,7 @@ def _answer(function: Callable[[], str], pipe: int) -> None:
 
 def _isolate(pipe: int) -> None:
     """Let nothing but the pipe leave this process, not even the lock of the run's folder, and end it in any case."""
+    Pictures.drawn = False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

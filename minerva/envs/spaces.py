@@ -56,8 +56,7 @@ class Rows(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], layout: Layout, masked: bool) -> None:
         super().__init__(env)
         self.layout, self.masked = layout, masked
-        self.choices = sum(action_spec(env.action_space).counts)
-        self.mask = np.ones(self.choices, np.bool_)
+        self.mask = np.ones(sum(action_spec(env.action_space).counts), np.bool_)
         spec, _ = specs(self)
         low, high = (0, 255) if spec.images else (-np.inf, np.inf)
         self.observation_space = spaces.Box(low, high, spec.shape, np.dtype(spec.dtype).type)
@@ -65,40 +64,28 @@ class Rows(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Return the first observation with its mask."""
         obs, info = super().reset(**options)
-        return self._checked_row(obs, info), info
+        return self._checked_row(obs, info, ended=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Return the step with the next observation's mask."""
         obs, reward, terminated, truncated, info = super().step(action)
-        return self._checked_row(obs, info), reward, terminated, truncated, info
+        return self._checked_row(obs, info, terminated or truncated), reward, terminated, truncated, info
 
-    def _checked_row(self, obs: Any, info: dict[str, Any]) -> Any:
+    def _checked_row(self, obs: Any, info: dict[str, Any], ended: bool) -> Any:
         try:
-            return self._row(obs, info)
+            return self._row(obs, info, ended)
         except ValueError as error:
             raise OddObservationError(str(error)) from None
 
-    def _row(self, obs: Any, info: dict[str, Any]) -> Any:
+    def _row(self, obs: Any, info: dict[str, Any], ended: bool) -> Any:
         if not self.masked:
             return rows(self.layout, obs)
-        given = info.get("action_mask")
-        mask = np.ones(self.choices) if given is None else _flat_mask(given, self.action_space)
-        if len(mask) != self.choices:
-            raise ValueError(f"its action_mask has {len(mask)} entries, and its actions have {self.choices} choices")
-        self.mask = mask != 0
+        given, action = info.get("action_mask"), action_spec(self.action_space)
+        mask = np.ones_like(self.mask) if given is None else action.flat_mask(given).ravel()
+        self.mask = action.checked_mask(mask, chosen=not ended)
         if self.layout is not None:
             return rows(self.layout, obs, self.mask)
         return np.concatenate((obs, self.mask), dtype=np.float32, casting="unsafe")
-
-
-def _flat_mask(mask: Any, space: spaces.Space[Any]) -> Any:
-    """Return a mask, or a structure of masks like that of the actions, as one vector in the order of the choices."""
-    if isinstance(space, spaces.Dict):
-        parts = [_flat_mask(mask[name], part) for name, part in space.spaces.items() if action_spec(part).counts]
-        return np.concatenate(parts)
-    if isinstance(space, spaces.Tuple):
-        return np.concatenate([_flat_mask(mask[n], part) for n, part in enumerate(space) if action_spec(part).counts])
-    return np.concatenate([np.ravel(part) for part in mask])
 
 
 def _gives_masks(env: gym.Env[Any, Any]) -> bool:
@@ -141,7 +128,10 @@ def _check_actions(space: spaces.Space[Any], name: str) -> None:
             "or Tuple of them. Give it one of these with gymnasium.wrappers.TransformAction."
         )
     if len(space.shape) != 1 or space.shape[0] == 0:
-        raise EnvError(f"{name} has actions of shape {space.shape}: they must be a vector. Flatten them in a wrapper.")
+        raise EnvError(
+            f"{name} has actions of shape {space.shape}: they must be a vector. Give it one with "
+            "gymnasium.wrappers.TransformAction(env, lambda action: action.reshape(...), action_space)."
+        )
     if isinstance(space, spaces.Box):
         _check_box(space, name)
 

@@ -335,19 +335,17 @@ class Agent(ABC):
             return obs
         images = bool(self.observation.images)
         if isinstance(obs, Tensor):
-            if not images:
-                return self._tensor(obs)
-            if obs.dtype == torch.uint8 and obs.shape[-1:] == self.observation.shape:
-                return obs.to(self.device)
+            if obs.shape[-1:] == self.observation.shape and (not images or obs.dtype == torch.uint8):
+                return obs.to(self.device) if images else self._tensor(obs)
             obs = obs.cpu().numpy()
         try:
             rows = self.observation.flatten(obs)
         except ValueError as error:
             raise ConfigError(f"The observations do not fit those of the agent's spec: {error}.") from None
-        if images and (rows.dtype != np.uint8 or rows.shape[-1:] != self.observation.shape):
+        if rows.shape[-1:] != self.observation.shape:
             raise ConfigError(
-                f"The observations are {rows.dtype} of shape {rows.shape}, and those of the agent's spec hold images: "
-                f"give them as the environment does, or as rows of {self.observation.size} bytes."
+                f"The observations have shape {rows.shape}, and those of the agent's spec are rows of "
+                f"{self.observation.size}: give them as the environment does."
             )
         return torch.as_tensor(rows, device=self.device) if images else self._tensor(rows)
 

@@ -14,6 +14,7 @@ from minerva.envs.spaces import prepared
 from minerva.errors import EnvError, pip_install
 
 
+@pytest.mark.filterwarnings("error:.*can be passed a `seed`:DeprecationWarning")
 def test_a_step_of_atari_is_four_frames_of_the_raw_game_and_the_larger_of_the_last_two_is_seen() -> None:
     import cv2
 

@@ -1,4 +1,5 @@
-"""dm_control through a camera: what a step is, that a snapshot holds it, and PPO, MPO and SAC that learn from it.
+"""dm_control through a camera: what a step is, that a snapshot holds it, and PPO, MPO and SAC that learn from it,
+PPO's run resumed bit for bit.
 
 MuJoCo reads MUJOCO_GL when it is imported, so all of it runs in a process of its own.
 """
@@ -12,17 +13,25 @@ import needs
 import pytest
 
 PROGRAM = """
-import numpy as np
+import warnings
+from pathlib import Path
 
-from minerva.envs import rehearsal
+import numpy as np
+import torch
+
+from minerva.compute.tree import leaves
 from minerva.envs.ids import Task, factory
 from minerva.envs.snapshot import Snapshots
+from minerva.runs.checkpoint import load_checkpoint
+from minerva.runs.folder import find_checkpoint
 from minerva.trainers.registry import trainer_class
 
 ENV = "dm_control/cheetah/run/pixels"
 seen, task = factory(ENV)(), factory("dm_control/cheetah/run")()
 assert seen.observation_space.shape == (9, 84, 84) and seen.observation_space.frames == 3
-first, _ = seen.reset(seed=3)
+with warnings.catch_warnings():
+    warnings.simplefilter("error")  # gymnasium's checker, of a reset that takes no seed
+    first, _ = seen.reset(seed=3)
 task.reset(seed=3)
 assert first.dtype == np.uint8 and first.std() > 10, "something is seen"
 assert (first[:3] == first[6:]).all(), "the first picture is repeated"
@@ -55,14 +64,26 @@ SMALL = {
     "mpo": {**REPLAY, "action_samples": 4},
     "sac": REPLAY,
 }
-rehearsal.TIMEOUT = 0.1  # a hundred more pictures; that a snapshot holds is tested above
 short = Task("dm_control/cheetah/run/pixels", {"task_kwargs": {"time_limit": 0.06}})  # six steps of control
-for algo, settings in SMALL.items():
-    trainer = trainer_class(algo)(short, 0, **settings)
+
+
+def trained(algo, folder, *callbacks):
+    trainer = trainer_class(algo)(short, 0, **SMALL[algo])
     if algo != "ppo":
         assert trainer.replay.frames.size == 3 * 84 * 84, "each picture is stored once"
-    result = trainer.train(12, algo, eval_every=10**6, eval_episodes=1, quiet=True, compile="off")
+    how = {"eval_every": 10**6, "eval_episodes": 1, "quiet": True, "compile": "off", "callbacks": callbacks}
+    return trainer.train(12, folder, **how)
+
+
+for algo in SMALL:
+    result = trained(algo, algo)
     assert result.finished and np.isfinite(result.after)
+assert not trained("ppo", "parts", lambda step, metrics, trainer: True).finished
+assert trained("ppo", "parts").finished
+whole, parts = (load_checkpoint(find_checkpoint(Path(run), "last")).state["trainer"] for run in ("ppo", "parts"))
+assert not whole["envs"]["unavailable_reason"], "a rehearsal, in a process that cannot draw, found the resume exact"
+for one, two in zip(leaves(whole["agent"]), leaves(parts["agent"]), strict=True):
+    assert torch.equal(one, two)
 print("learned")
 """
 

@@ -71,7 +71,7 @@ def shown_by(space: spaces.Space[Any], *observations: Any) -> Engine:
         (spaces.Dict(a=spaces.Tuple((spaces.Box(-np.inf, np.inf, (2,)),))), "unbounded.*TransformAction"),
         (spaces.Box(0, 9, (2,), np.int64), "int64.*has to be of floats.*MultiDiscrete.*TransformAction"),
         (spaces.MultiDiscrete([[2, 3], [4, 5]]), r"shape \(2, 2\).*vector"),
-        (spaces.MultiBinary((2, 2)), r"shape \(2, 2\).*vector"),
+        (spaces.MultiBinary((2, 2)), r"shape \(2, 2\).*vector.*TransformAction"),
         (spaces.Box(-np.inf, np.inf, (2,)), "unbounded.*TransformAction"),
         (bounded([-1, -np.inf], [1, 1]), "unbounded"),
         (bounded([-1, -1], [1, np.inf]), "unbounded"),
@@ -284,6 +284,8 @@ class Sensors(Env):
         ({"joint": np.zeros(3)}, r"gave an odd observation in step of environment 0: its joint has the shape \(3,\)"),
         ({"joint": ["a", "b"]}, "gave an odd observation in step of environment 0: its joint holds <U1, and not num"),
         ({"gripper": 3}, "gave an odd observation in step of environment 0: its gripper is 3, and not among"),
+        ({"gripper": 0.5}, "gave an odd observation in step of environment 0: its gripper is 0.5, and not among"),
+        ({"velocity": ()}, "gave an odd observation in step of environment 0: its velocity holds 0 entries, not a tup"),
     ],
 )
 @pytest.mark.parametrize("engine", all_but_first_slow(["gymnasium", "processes"]))

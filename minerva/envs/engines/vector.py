@@ -16,7 +16,7 @@ from minerva.envs.engine import numbers_in
 from minerva.envs.engines.host import Arrays, HostEngine
 from minerva.envs.ids import EnvFactory, EnvLike, VectorEnv, env_name
 from minerva.envs.spaces import prepared, specs
-from minerva.errors import EnvError
+from minerva.errors import EnvError, EnvStepError
 from minerva.layout import Array
 
 
@@ -29,6 +29,7 @@ class VectorEngine(HostEngine):
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env, name = env, env_name(env)
         super().__init__(name, env.num_envs, *specs(prepared(_Single(env), name)))
+        self._masks = np.ones((env.num_envs, self.action.mask_size), np.bool_)
         self._same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
         self._infos: dict[int, dict[str, float]] = {}
         self._first_obs: Array = self._obs  # of the episodes that began in the same step
@@ -51,8 +52,8 @@ class VectorEngine(HostEngine):
         """Reset the environments of `mask`; those of an environment that resets in the same step have begun already."""
         if seeds is None and self._same_step:
             return self._first_obs[mask]
-        obs, _ = self.env.reset(options={"reset_mask": mask}) if seeds is None else self._reset_all(seeds)
-        rows = self._flat(obs)
+        obs, infos = self.env.reset(options={"reset_mask": mask}) if seeds is None else self._reset_all(seeds)
+        rows = self._rows(obs, self._set_masks(infos, mask))
         if len(rows) == mask.sum():  # EnvPool returns those that were reset
             return rows
         if not np.array_equal(rows[~mask], self._obs[~mask]):
@@ -79,13 +80,16 @@ class VectorEngine(HostEngine):
     def recv_arrays(self) -> Arrays:
         """Step the environments and return the arrays, with the true next observation where an episode ended."""
         obs, rewards, terminated, truncated, infos = self.env.step(self._actions)
-        next_obs = self._flat(obs)
-        ended = np.flatnonzero(np.asarray(terminated) | np.asarray(truncated)).tolist()
+        over = np.asarray(terminated) | np.asarray(truncated)
+        ended, every = np.flatnonzero(over).tolist(), np.ones_like(over)
+        next_obs = self._rows(obs, self._set_masks(infos, every, every if self._same_step else ~over))
         if self._same_step and ended:
             self._first_obs = next_obs.copy()
+            final = infos.get("final_info", infos)
+            masks = self._given_masks(final)
             for i in ended:
-                next_obs[i] = self._flat(infos["final_obs"][i])
-            infos = infos.get("final_info", infos)
+                next_obs[i] = self._rows(infos["final_obs"][i], masks[i])
+            infos = final
         self._infos = {i: _info(infos, i) for i in ended}
         flags = (np.array(flag, np.bool_) for flag in (terminated, truncated))
         return next_obs, np.array(rewards, np.float64), *flags  # type: ignore[return-value]
@@ -97,16 +101,58 @@ class VectorEngine(HostEngine):
     def close(self) -> None:
         """Leave the environments open: they are the user's."""
 
-    def _flat(self, obs: Any) -> Array:
-        """Return observations as new rows.  -> [E, O], or [O] for a single one"""
-        return np.array(self.observation.flatten(obs), self.observation.dtype)
+    def _rows(self, obs: Any, masks: Array) -> Array:
+        """Return observations with their masks as new rows.  -> [E, O], or [O] for a single one"""
+        try:
+            rows = self.observation.flatten(obs, masks if self.action.masked else None)
+        except ValueError as error:
+            raise self._odd(error) from None
+        return np.array(rows, self.observation.dtype)
+
+    def _set_masks(self, infos: Mapping[str, Any], which: Array, chosen: Array | None = None) -> Array:
+        """Set the masks of the environments of `which`, by which those of `chosen`, or of `which`, choose next."""
+        self._masks = np.where(which[:, None], self._given_masks(infos), self._masks)
+        if self.action.masked:
+            try:
+                self.action.checked_mask(self._masks[which if chosen is None else chosen])
+            except ValueError as error:
+                raise self._odd(error) from None
+        return self._masks
+
+    def _given_masks(self, infos: Mapping[str, Any]) -> Array:
+        """Return the masks in the infos, in which `_action_mask` marks who gave one; all is possible for others."""
+        masks = np.ones_like(self._masks)
+        given, named = infos.get("action_mask"), infos.get("_action_mask", np.ones(self.num_envs, np.bool_))
+        if not self.action.masked or given is None:
+            return masks
+        try:
+            for i in np.flatnonzero(named).tolist():
+                masks[i] = self.action.checked_mask(self.action.flat_mask(_entry(given, i)).ravel(), chosen=False)
+        except ValueError as error:
+            raise self._odd(error) from None
+        return masks
+
+    def _odd(self, error: ValueError) -> EnvStepError:
+        return EnvStepError(
+            f"{self.env_name} gave an odd observation: {error}. Fix the environment; the last checkpoint is unchanged."
+        )
 
 
 class _Single(gym.Env[Any, Any]):
-    """The spaces of one environment of a vector environment."""
+    """The spaces of one environment of a vector environment, and the first infos of all, which tell of masks."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+        self.vector = env
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments."""
+        return self.vector.reset(seed=seed, options=options)
+
+
+def _entry(values: Any, i: int) -> Any:
+    """Return what environment i gave, of an array, or of a mapping of arrays."""
+    return {name: _entry(part, i) for name, part in values.items()} if isinstance(values, Mapping) else values[i]
 
 
 def _info(infos: Mapping[str, Any], i: int) -> dict[str, float]:
