@@ -183,7 +183,7 @@ def reward_norm(ranks: Ranks) -> Result:
     scaled = []
     for n in range(UPDATES):
         rewards, ended = (ranks.local_shard(rollout(n)[name], 1) for name in ("rewards", "ended"))
-        norm.state, rows = norm.scaled(norm.state, rewards, ended, ranks)
+        norm.state, rows = norm.scaled(norm.state, rewards, ended, ranks=ranks)
         scaled.append(ranks.all_gathered(rows, 1))
     statistics = [norm.state[name] for name in ("mean", "var", "count")]
     return {"state": [*statistics, ranks.all_gathered(norm.state["running"]), *scaled], "metrics": []}

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -19,7 +19,7 @@ from minerva.lab.analysis.peers import figures, means_over, task_name, task_sets
 COLOURS = ("#1f5fbf", "#c0392b", "#2e8b57", "#8e44ad", "#d08700", "#16808a", "#7f5539", "#c2185b", "#5f6b76")
 WIDTH, HEIGHT = 3.1, 2.5
 """Inches of a task's axes."""
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "minerva", "font.size": 8, "font.family": "sans-serif"}
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "minerva", "font.size": 8, "font.family": "sans-serif"}
 """Text stays text, and the same curves give the same file."""
 DIGEST = "curves "
 
@@ -132,7 +132,12 @@ def _draw_peers(axes: Axes, points: Sequence[tuple[str, Curve]], named: Sequence
     """Draw published means as grey points, joined by thin lines, with one standard deviation."""
     for name, line in points:
         grey = 0.25 + 0.12 * named.index(name)
-        style = {"color": str(grey), "marker": MARKERS[named.index(name)], "markersize": 3.5, "linewidth": 0.6}
+        style: dict[str, Any] = {
+            "color": str(grey),
+            "marker": MARKERS[named.index(name)],
+            "markersize": 3.5,
+            "linewidth": 0.6,
+        }
         axes.errorbar(
             line.x,
             line.middle,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from minerva.lab.analysis import statistics
-from minerva.lab.analysis.comparison import SUITE_MAXIMUM, Cell, Task, compare, number
-from minerva.lab.analysis.peers import means_over, overall_iqm, published, score, task_sets_in
+from minerva.lab.analysis.comparison import Cell, Task, compare, number
+from minerva.lab.analysis.peers import SUITE_MAXIMUM, means_over, overall_iqm, published, score, task_sets_in
 
 LARGE = 20
 """A grid with more rows than this is shown as one table with tasks on one side and entries on the other."""
@@ -105,7 +105,8 @@ def _own_scale(tasks: Sequence[Task], entries: Sequence[str], cells: Cells) -> s
             lines.append(f"| **{entry}** | {NOT_RUN} ({len(have)} of {len(tasks)} tasks are) |")
         else:
             name = cells[entry, tasks[0]].entry  # type: ignore[union-attr]
-            lines.append(f"| **{entry}** | {_iqm(comparison.normalized(name, tasks))} |")
+            scores = [np.asarray(each) for each in comparison.normalized(name, tasks)]
+            lines.append(f"| **{entry}** | {_iqm(scores)} |")
     head = f"| **all {len(tasks)} tasks**, {tasks[0].name.split(' at ')[1]} | IQM [95 %] |\n|---|--:|"
     note = "Scores: 0 is a random policy, 1 the best published mean at this budget or, without one, the best here."
     return "\n".join([head, *lines]) + f"\n\n{note}"

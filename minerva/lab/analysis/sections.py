@@ -8,7 +8,6 @@ import numpy as np
 from minerva.lab.analysis import statistics
 from minerva.lab.analysis.chart import Chart, Level, Line, figure
 from minerva.lab.analysis.comparison import (
-    SUITE_MAXIMUM,
     Cell,
     Comparison,
     Group,
@@ -21,7 +20,7 @@ from minerva.lab.analysis.comparison import (
 )
 from minerva.lab.analysis.health import own_panels, panels
 from minerva.lab.analysis.markup import entry_name, table, td
-from minerva.lab.analysis.peers import published
+from minerva.lab.analysis.peers import SUITE_MAXIMUM, published
 from minerva.metrics import Panel
 
 OPEN_TASKS = 3
