@@ -10,6 +10,7 @@ block is the file that its first line names. Commands in blocks without a langua
 """
 
 import contextlib
+import glob
 import re
 import shlex
 import shutil
@@ -61,6 +62,12 @@ ELSEWHERE = {
     "minerva docs results": "tests/docs/test_results_page.py",
     "minerva train mpo --env dm_control/cheetah/run/pixels --replay-size 100000 --device cuda": "envs/test_pixels.py",
     "minerva push runs/<folder> you/pendulum --private": "tests/lab/export/test_hub.py",
+    (
+        "minerva benchmark benchmarks/grids/mpo_ablation.toml --device cuda --matmul high --within 20m"
+    ): "tests/lab/benchmark/test_grids.py reads it",
+    (
+        "minerva benchmark benchmarks/grids/suite_*.toml --device cuda --matmul high --within 20m"
+    ): "benchmark.md's, without a GPU",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray": "tests/lab/cluster/test_ray_grid.py",
     "minerva benchmark benchmarks/grids/gym_3m.toml --executor ray --address 10.0.0.5:6379": "the same",
     "sbatch --nodes=4 --cpus-per-task=32 benchmarks/slurm.sh benchmarks/grids/gym_3m.toml": "test_slurm.py there",
@@ -98,7 +105,8 @@ def test_no_command_hides_from_being_run(page: Path) -> None:
 
 def small(command: str) -> list[str]:
     """The words after `minerva`, shortened by the rule."""
-    words = shlex.split(command)[1:]
+    given = shlex.split(command)[1:]
+    words = [found for word in given for found in sorted(glob.glob(word)) or [word]]  # as a shell does
     if "--resume" in words:
         extended = ["--total-steps", "1024"] if "--total-steps" in words else []
         return [*words, *extended]  # with the run's own settings

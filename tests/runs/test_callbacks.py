@@ -167,7 +167,7 @@ def test_a_changed_rate_is_that_of_a_run_that_has_it(tmp_path: Path) -> None:
 
 def test_a_changed_discount_reaches_the_rewards_too(tmp_path: Path) -> None:
     train(tmp_path / "given", gamma=0.9)
-    train(tmp_path / "changed", Schedule("gamma", {0: 0.9}))
+    train(tmp_path / "changed", Schedule("gamma", {0: 0.9}), gamma=0.99)
     assert same(learned(tmp_path / "given")["agent"], learned(tmp_path / "changed")["agent"])
     off_policy = minerva.MPOTrainer(Reaching, batch_size=8, policy_layer_sizes=(8,), critic_layer_sizes=(8,))
     off_policy.change(gamma=0.9)
@@ -219,13 +219,13 @@ def test_a_changed_rate_is_part_of_what_is_resumed(how: str, tmp_path: Path) -> 
                 raise InterruptedError
             return step == 2 * BATCH
 
-    train(tmp_path / "whole", lower)
+    train(tmp_path / "whole", lower, gamma=0.99)
     if how == "stopped":
-        train(tmp_path / "parts", lower, Ends())
+        train(tmp_path / "parts", lower, Ends(), gamma=0.99)
     else:
         with pytest.raises(InterruptedError):
-            train(tmp_path / "parts", lower, Ends())
-    train(tmp_path / "parts")
+            train(tmp_path / "parts", lower, Ends(), gamma=0.99)
+    train(tmp_path / "parts", gamma=0.99)
     assert same(learned(tmp_path / "parts"), learned(tmp_path / "whole"))
     assert rows_without_clock(tmp_path / "parts") == rows_without_clock(tmp_path / "whole")
     assert logged(tmp_path / "whole", "settings/gamma") == [(256, 0.9)]

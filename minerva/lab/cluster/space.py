@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from minerva.config import TENSOR, Config, Within, checked, nearest
+from minerva.data.horizon import RULES, settings_before_episodes
 from minerva.errors import ConfigError
 from minerva.trainers.registry import config_class
 
@@ -48,6 +49,8 @@ def space(algo: str, config: Config, wanted: Sequence[str]) -> list[Dimension]:
     None given: all positive numbers that the update takes as tensors, such as learning rates, bounds and discounts.
     """
     values, annotations = config.to_dict(), type(config).annotations()
+    if values.keys() >= RULES.keys():  # what follows from the task is searched around its usual value
+        values |= settings_before_episodes(values)
     if not wanted:
         return [_around(name, values[name], annotations[name]) for name in _numbers(algo, values)]
     return [_dimension(text, values, annotations) for text in wanted]

