@@ -87,7 +87,7 @@ def _range_rule(metric: Metric) -> Rule:
 # --- shared by several algorithms ---------------------------------------------------------------------------------
 
 LEARNING_RATE = Metric("charts/learning_rate", "Learning rate of the policy in this update.", chart="learning rate")
-DISCOUNT = Metric("charts/discount", "Discount of this update, gamma: it may follow from the length of episodes.")
+DISCOUNT = Metric("charts/discount", "Discount, where it follows from the length of episodes.", optional=True)
 
 MEAN_KL = Panel(
     "Mean: KL over its bound",

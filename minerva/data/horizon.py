@@ -25,6 +25,11 @@ def settings_before_episodes(given: Mapping[str, Any]) -> dict[str, float]:
     return {name: derived[name].item() if given[name] is None else given[name] for name in RULES}
 
 
+def discount_metric(rollout: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the discount as a metric, if it follows from the horizon and so comes with the rollout."""
+    return {"charts/discount": rollout["gamma"]} if "gamma" in rollout else {}
+
+
 class Horizon:
     """Counts steps and episodes of rollouts; where none terminates, rewards count as far ahead as episodes are long."""
 

@@ -118,9 +118,10 @@ def test_a_preset_fills_what_the_user_did_not_set(tmp_path: Path) -> None:
     default = config_class("ppo")()
     assert tuned["gamma"] not in (default.gamma, 0.5)  # type: ignore[attr-defined]
 
-    def saved(name: str, *options: str) -> float:
+    def saved(name: str, *options: str) -> float | None:
         assert main([*train_command(tmp_path / name, total_steps=BATCH, eval_episodes=1), *options]) == 0
-        return float(yaml.safe_load((tmp_path / name / "config.yaml").read_text())["hyperparameters"]["gamma"])
+        gamma: float | None = yaml.safe_load((tmp_path / name / "config.yaml").read_text())["hyperparameters"]["gamma"]
+        return gamma
 
     assert saved("preset", "--preset", "auto") == tuned["gamma"]
     assert saved("option", "--preset", "auto", "--gamma", "0.5") == 0.5

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.horizon import RULES, settings_before_episodes
+from minerva.data.horizon import RULES, discount_metric, settings_before_episodes
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
@@ -118,7 +118,8 @@ class PPOAgent(Agent):
         else:
             batch = self.evaluated(state, data, hyper)
         state, metrics = self.improved(state, batch, noise, hyper)
-        return self.finish_update({**state, "normalizer": before}, batch, data, metrics, hyper)
+        state, metrics = self.finish_update({**state, "normalizer": before}, batch, data, metrics, hyper)
+        return state, {**metrics, **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
@@ -133,7 +134,6 @@ class PPOAgent(Agent):
         all_gathered = self.ranks.all_gathered
         explained = explained_variance(all_gathered(batch["old_values"]), all_gathered(batch["returns"]))
         metrics = {**metrics, "losses/explained_variance": explained, "charts/learning_rate": hyper["policy_lr"]}
-        metrics["charts/discount"] = hyper["gamma"]
         seen = self.network.obs_encoder.split(rollout["obs"].flatten(0, 1))
         normalizer = refreshed(state["normalizer"], seen.numbers, self.ranks)
         return {**state, "normalizer": normalizer}, metrics

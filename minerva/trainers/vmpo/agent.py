@@ -9,7 +9,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.horizon import RULES, settings_before_episodes
+from minerva.data.horizon import RULES, discount_metric, settings_before_episodes
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
@@ -187,7 +187,7 @@ class VMPOAgent(Agent):
         for n, region in enumerate(self.distribution.trust_regions):
             metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
         after = self.refresh_normalizer({**state, "normalizer": before}, batch)
-        return after, {**metrics, "charts/learning_rate": hyper["policy_lr"], "charts/discount": hyper["gamma"]}
+        return after, {**metrics, "charts/learning_rate": hyper["policy_lr"], **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
