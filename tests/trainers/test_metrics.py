@@ -24,7 +24,11 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """Settings of a small update, a row for each algorithm."""
 
-NO_OPTION: dict[str, dict[str, Any]] = {"mpo": {"epsilon_penalty": 0.0, "critic": "scalar"}}
+NO_OPTION: dict[str, dict[str, Any]] = {
+    "mpo": {"epsilon_penalty": 0.0, "critic": "scalar"},
+    "ppo": {"gamma": 0.99},
+    "vmpo": {"gamma": 0.99},
+}
 """Settings with which the fewest metrics are reported."""
 
 
@@ -53,6 +57,8 @@ def reported(algo: str, env: str = "Pendulum-v1", paid: float = 1.0, **settings:
         flat = {name: values.flatten(0, 1) for name, values in rows.items()}
         batch = {name: flat[name] for name in ("obs", "next_obs", "rewards")}
         rows = agent.prepared({**batch, "actions": flat["actions_raw"].clamp(-1, 1), "dones": flat["terminated"]})
+    elif trainer.config.gamma is None:  # then it comes with the rollout
+        rows["gamma"] = torch.tensor(0.99)
     stack = Stack([agent], "off", 1)
     stack.learn(rows, stack.hyper())
     return stack.metrics()[0]
