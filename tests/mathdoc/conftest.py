@@ -15,16 +15,13 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def checked_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[Change]], Report]:
-    """`checked_with(changes)`: the report on the changed modules of a copy of Minerva."""
+    """`checked_with(changes)`: the report on a copy of Minerva in which these texts were replaced."""
 
     def checked(changes: Sequence[Change]) -> Report:
         root = tmp_path_factory.mktemp("copy")
         skipped = shutil.ignore_patterns("__pycache__", "*.npz")
         shutil.copytree(REPOSITORY / "minerva", root / "minerva", ignore=skipped)
-        modules = {module for module, _, _ in changes}
-        (root / "docs" / "notation").mkdir(parents=True)
-        for module in (*modules, "shared"):
-            shutil.copy(REPOSITORY / "docs" / "notation" / f"{module}.toml", root / "docs" / "notation")
+        shutil.copytree(REPOSITORY / "docs" / "notation", root / "docs" / "notation")
         for name in ("pyproject.toml", "docs/exercises.py"):
             shutil.copy(REPOSITORY / name, root / name)
         for module, old, new in changes:
@@ -32,7 +29,7 @@ def checked_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence
             text = path.read_text()
             assert text.count(old) == 1, f"{module} has {old!r} {text.count(old)} times"
             path.write_text(text.replace(old, new))
-        return check(find_settings(str(root / "minerva")), modules=modules)
+        return check(find_settings(str(root / "minerva")))
 
     return checked
 
