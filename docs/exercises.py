@@ -69,16 +69,7 @@ def run(dtype: str, seed: int) -> None:
     torch.set_default_dtype(getattr(torch, dtype))
     draw = Draw(seed)
     try:
-        for exercise in (
-            _gaussian,
-            _lagrange,
-            _trust_region,
-            _optimizers,
-            _returns,
-            _horizon,
-            _statistics,
-            _categorical,
-        ):
+        for exercise in (_gaussian, _lagrange, _trust_region, _optimizers, _returns, _statistics, _categorical):
             exercise(draw)
         _scores(draw)
         for losses in (_mpo, _vmpo, _ppo, _sac):
