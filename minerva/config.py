@@ -140,7 +140,8 @@ class Config:
         """Return the sizes of on-policy rollouts of thousands of environments: short ones, in 16 large minibatches.
 
         A rollout has at least 2 ** 16 rows and 16 steps; published settings have 66,000 to 330,000 rows and 5 to 64
-        steps with 2,048 to 4,096 environments.
+        steps with 2,048 to 4,096 environments. Discount and traces do not follow from the task: advantages could not
+        reach beyond such short rollouts.
         """
         steps = max(16, -(-(2**16) // num_envs))
         sizes = {"num_envs": num_envs, "rollout_steps": steps, "minibatch_size": max(64, num_envs * steps // 16)}

@@ -14,6 +14,11 @@ RULES = {"gamma": discount, "gae_lambda": trace}
 """Settings that follow from the horizon where they are None."""
 
 
+def left_open(config: Any) -> list[str]:
+    """Return the settings of a config that follow from the horizon."""
+    return [name for name in RULES if getattr(config, name) is None]
+
+
 def settings_of(steps_ahead: Tensor) -> dict[str, Tensor]:
     """Return the settings that follow from a horizon."""
     return {name: rule(steps_ahead) for name, rule in RULES.items()}
@@ -23,6 +28,11 @@ def settings_before_episodes(given: Mapping[str, Any]) -> dict[str, float]:
     """Return the settings as they are given, and where they are None those of the shortest horizon."""
     derived = settings_of(torch.tensor(float(SHORTEST), dtype=torch.float64))
     return {name: derived[name].item() if given[name] is None else given[name] for name in RULES}
+
+
+def with_settings_of(rollout: Mapping[str, Tensor], hyper: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the numbers of an update with those that come with its rollout, as they follow from the horizon."""
+    return {**hyper, **{name: rollout[name] for name in RULES if name in rollout}}
 
 
 def discount_metric(rollout: Mapping[str, Tensor]) -> dict[str, Tensor]:

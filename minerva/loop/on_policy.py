@@ -7,7 +7,7 @@ from typing import Any, Self
 from minerva.compute.cuda_graph import InPlace
 from minerva.compute.tree import Tree
 from minerva.data.fields import action_field, transition_fields
-from minerva.data.horizon import RULES, Horizon, settings_before_episodes
+from minerva.data.horizon import Horizon, left_open, settings_before_episodes
 from minerva.data.normalizers import RewardNorm
 from minerva.data.rollout import Rollout, RolloutWriter
 from minerva.envs.ids import is_dm_control
@@ -41,8 +41,7 @@ class OnPolicyTrainer(Trainer):
     @functools.cached_property
     def horizon(self) -> Horizon | None:
         """Counts of the task's episodes, or None: settings say how far ahead rewards count."""
-        derived = [name for name in RULES if getattr(self.config, name) is None]
-        return Horizon(self.device) if derived else None
+        return Horizon(self.device) if left_open(self.config) else None
 
     @classmethod
     def loop(cls, trainers: Sequence[Self], collector: Collector, runs: RunGroup) -> None:
@@ -119,7 +118,7 @@ def _horizon(trainers: Sequence[OnPolicyTrainer], stack: Stack) -> Callable[[Row
     horizons = [trainer.horizon for trainer in trainers if trainer.horizon is not None]
     if not horizons:
         return lambda data: data
-    derived = [name for name in RULES if getattr(trainers[0].config, name) is None]
+    derived = left_open(trainers[0].config)
     measured = functools.partial(Horizon.measured, ranks=trainers[0].ranks)
     measure = InPlace(stack.lift(measured), joined_state(horizons), stack.mode, distributed=stack.distributed)
 

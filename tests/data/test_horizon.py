@@ -1,11 +1,14 @@
 """The horizon: how far ahead rewards count, from the lengths of a task's episodes."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 import minerva
@@ -76,3 +79,44 @@ def test_training_uses_the_discount_of_its_task(algo: str, tmp_path: Path) -> No
     assert discounts("Pendulum-v1") == pytest.approx([1 - 1 / length for length in lengths], abs=1e-6)
     assert discounts("CartPole-v1") == pytest.approx([0.99] * 4, abs=1e-6)
     assert discounts("Pendulum-v1", gamma=0.9) == []
+
+
+class Steady(gym.Env[Any, Any]):
+    """Pays 1 for every step, and never ends."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+def test_rewards_are_scaled_with_the_discount_of_the_task(tmp_path: Path) -> None:
+    small = {"num_envs": 2, "rollout_steps": 128, "policy_layer_sizes": (8,), "minibatch_size": 64}
+    finite = functools.partial(gym.wrappers.TimeLimit, max_episode_steps=5)
+    trainer = minerva.PPOTrainer(Steady, eval_env=lambda: finite(Steady()), **small)
+    trainer.train(256, out_dir=tmp_path, **QUIET)
+    gamma = 1 - 1 / 256  # no episode has ended after 2 x 128 steps
+    assert trainer.reward_norm is not None
+    assert trainer.reward_norm.state["running"].tolist() == pytest.approx([(1 - gamma**128) / (1 - gamma)] * 2)
+
+
+@pytest.mark.parametrize("kind", [minerva.PPOAgent, minerva.VMPOAgent])
+def test_an_update_takes_the_settings_that_come_with_its_rollout(kind: Any) -> None:
+    source = torch.Generator().manual_seed(0)
+    rows = {name: torch.randn(16, 2, 3, generator=source) for name in ("obs", "next_obs")}
+    rows |= {"actions_raw": torch.randn(16, 2, 1, generator=source), "rewards": torch.randn(16, 2, generator=source)}
+    rows |= {"terminated": torch.zeros(16, 2), "ended": torch.zeros(16, 2)}
+
+    def learned(data: dict[str, Tensor], **settings: float) -> Tensor:
+        agent = kind(3, 1, seed=0, advantage_estimator="gae", **settings)
+        agent.learn(data)
+        return agent.flat.vector.clone()
+
+    brought = {"gamma": torch.tensor(0.9), "gae_lambda": torch.tensor(0.5)}
+    given = learned(rows, gamma=0.9, gae_lambda=0.5)
+    assert torch.equal(learned({**rows, **brought}, gamma=0.99, gae_lambda=0.95), given)
+    assert not torch.equal(learned(rows, gamma=0.99, gae_lambda=0.95), given)

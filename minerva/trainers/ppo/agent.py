@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.horizon import RULES, discount_metric, settings_before_episodes
+from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
@@ -111,7 +111,7 @@ class PPOAgent(Agent):
 
     def updated(self, state: Tree, data: Rows, noise: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after learning from a rollout, and metrics; `noise` are the permutations of its rows."""
-        before, hyper = state["normalizer"], {**hyper, **{name: data[name] for name in RULES if name in data}}
+        before, hyper = state["normalizer"], with_settings_of(data, hyper)
         if self.config.blind_first_rollout:
             state = self.scaled(state, data)
             batch = self.evaluated(state, data, hyper, before)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
-from minerva.data.horizon import RULES, discount_metric, settings_before_episodes
+from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
@@ -177,7 +177,7 @@ class VMPOAgent(Agent):
 
     def updated(self, state: Tree, data: Rows, noise: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after learning from a rollout, and metrics; the normaliser is updated last."""
-        before, hyper = state["normalizer"], {**hyper, **{name: data[name] for name in RULES if name in data}}
+        before, hyper = state["normalizer"], with_settings_of(data, hyper)
         if self.config.blind_first_rollout and before:
             state = self.scaled(state, data)
             batch = self.evaluated(state, data, hyper, before)
