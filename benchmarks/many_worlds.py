@@ -8,7 +8,9 @@
 Every measurement is a process of its own, and its seconds count from that process's start. A score is the mean of
 `--episodes` deterministic episodes in MuJoCo on the CPU; steps a second of a run for a score include evaluations. The
 file holds one JSON object a measurement, also of one that failed or reached `--limit`: then with what it had told.
-`--eager` runs the simulator without graphs and `--compile off` the learner without, to find errors. `--uncompiled` runs
+A run is evaluated once its returns while training reach `--near` of the score, and then `--evaluations` times over
+`--steps`: evaluating stops the training. `--eager` runs the simulator without graphs and `--compile off` the learner
+without, to find errors. `--uncompiled` runs
 the learner as graphs of PyTorch's own kernels: they begin sooner than compiled ones, and are slower.
 """
 
@@ -23,10 +25,13 @@ from pathlib import Path
 from minerva import Callback
 from minerva.compute import compiled
 from minerva.envs.engines.warp import WarpEngine
+from minerva.evaluation import Evaluator
 from minerva.trainers.registry import trainer_class
 
 ENVS = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5"]
 NEVER = 10**12
+TELL_EVERY = 5.0
+"""Seconds between what a run prints, so that one that is killed has told what it had reached."""
 
 
 def parsed() -> argparse.Namespace:
@@ -41,7 +46,8 @@ def parsed() -> argparse.Namespace:
     p.add_argument("--runs", nargs="+", default=["HalfCheetah-v5=8000"], help="ENV=SCORE ...")
     p.add_argument("--seeds", nargs="+", type=int, default=[0])
     p.add_argument("--steps", type=int, default=100_000_000, help="most environment steps of a run for a score")
-    p.add_argument("--evaluations", type=int, default=20, help="of a run for a score")
+    p.add_argument("--evaluations", type=int, default=20, help="of a whole run for a score")
+    p.add_argument("--near", type=float, default=0.8, help="part of the score from which on a run is evaluated")
     p.add_argument("--episodes", type=int, default=20)
     p.add_argument("--set", nargs="*", default=[], help="hyperparameters, NAME=JSON ...")
     p.add_argument("--compile", default="auto")
@@ -68,7 +74,12 @@ def main() -> None:
             for seed in args.seeds
         ]
     else:
-        wanted = [{"env": env, "worlds": worlds, "seed": 0} for env in args.envs for worlds in args.worlds]
+        wanted = [
+            {"env": env, "worlds": worlds, "seed": seed}
+            for env in args.envs
+            for worlds in args.worlds
+            for seed in args.seeds
+        ]
     results = []
     for one in wanted:
         results.append({**one, **in_process(args, one)})
@@ -96,9 +107,10 @@ def in_process(args: argparse.Namespace, one: dict) -> dict:
 class Clock(Callback):
     """The seconds, steps and training returns of reports, and the seconds, steps and scores of evaluations."""
 
-    def __init__(self, args: argparse.Namespace, one: dict, about: dict) -> None:
-        self.args, self.one, self.about = args, one, about
+    def __init__(self, args: argparse.Namespace, one: dict, about: dict, evaluator: Evaluator) -> None:
+        self.args, self.one, self.about, self.evaluator = args, one, about, evaluator
         self.reports, self.curve = [], []
+        self.told = 0.0
 
     @property
     def now(self) -> float:
@@ -106,26 +118,33 @@ class Clock(Callback):
         return time.time() - self.one["began"]
 
     def on_update(self, step: int, metrics: dict, trainer: object) -> bool:
-        """Note a report; a rate has been measured once it had its seconds."""
+        """Note a report. A rate ends after its seconds, a run for a score at an evaluation that reaches it."""
         self.reports.append((self.now, step, metrics.get("train/episode_return")))
-        long = len(self.reports) > 4 and self.reports[-1][0] - self.reports[3][0] > self.args.seconds
-        return self.args.what == "rate" and long
-
-    def on_evaluation(self, step: int, metrics: dict, trainer: object) -> bool:
-        """Note a score and print what is known, so that a run that is killed has told it; stop at the score."""
-        self.curve.append((round(self.now, 1), step, metrics["eval/return_mean"]))
-        print("RESULT " + json.dumps(self.result()), flush=True)
+        if self.args.what == "rate":
+            return len(self.reports) > 4 and self.reports[-1][0] - self.reports[3][0] > self.args.seconds
+        if self.evaluation_is_due(step):
+            score = self.evaluator(trainer.greedy).mean
+            self.curve.append((round(self.now, 1), step, score))
+        if self.now - self.told > TELL_EVERY:
+            self.told = self.now
+            print("RESULT " + json.dumps(self.result()), flush=True)
         return bool(self.reached())
+
+    def evaluation_is_due(self, step: int) -> bool:
+        """Return whether the returns while training are near the score, and the last evaluation is long ago."""
+        last, every = self.curve[-1][1] if self.curve else -NEVER, self.args.steps // self.args.evaluations
+        returned = self.reports[-1][2]
+        return returned is not None and returned >= self.args.near * self.one["score"] and step - last >= every
 
     def reached(self) -> list[tuple[float, int, float]]:
         """Return the evaluations that reached the score."""
-        return [row for row in self.curve if self.args.what == "score" and row[2] >= self.one["score"]]
+        return [row for row in self.curve if row[2] >= self.one["score"]]
 
     def result(self) -> dict:
-        """Return the measurement so far."""
+        """Return the measurement so far, with every report that is the first in its `TELL_EVERY` seconds."""
         reports, reached = self.reports, self.reached()
-        returns = [row[2] for row in reports if row[2] is not None]
         seconds, steps = (reports[-1][i] - reports[3][i] for i in (0, 1)) if len(reports) > 4 else (0.0, 0)
+        ended = [(round(second, 1), step, round(returned, 1)) for second, step, returned in reports if returned]
         return {
             **self.about,
             "seconds_to_first_report": round(reports[0][0], 1) if reports else None,
@@ -133,8 +152,8 @@ class Clock(Callback):
             "seconds_to_score": reached[0][0] if reached else None,
             "steps_to_score": reached[0][1] if reached else None,
             "last_score": self.curve[-1][2] if self.curve else None,
-            "last_train_return": returns[-1] if returns else None,
             "curve": self.curve,
+            "training": list({row[0] // TELL_EVERY: row for row in reversed(ended)}.values())[::-1],
         }
 
 
@@ -155,18 +174,17 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
         "seconds_to_import": round(imported - one["began"], 1),
         "seconds_to_make": round(time.time() - imported, 1),
     }
-    clock, rate = Clock(args, one, about), args.what == "rate"
-    steps = NEVER if rate else args.steps
+    clock = Clock(args, one, about, trainer.make_evaluator(args.episodes))
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(
-            steps,
+            NEVER if args.what == "rate" else args.steps,
             out_dir=folder,
             quiet=True,
             callbacks=[clock],
             compile=args.compile,
             matmul=args.matmul,
-            eval_every=NEVER if rate else max(steps // args.evaluations, 1),
-            eval_episodes=1 if rate else args.episodes,
+            eval_every=NEVER,
+            eval_episodes=1,
         )
     return clock.result()
 
