@@ -148,19 +148,18 @@ class Config:
         return {**sizes, "gamma": 0.99, "gae_lambda": 0.95}
 
     @staticmethod
-    def replay_at_scale(num_envs: int) -> dict[str, Any]:
+    def replay_at_scale(num_envs: int, updates: int, rows: int) -> dict[str, Any]:
         """Return the sizes of off-policy learning in thousands of environments: few updates, each on a large batch.
 
-        For 1,024 environments: 4 updates on 4,096 rows after each step of all, and 2 million rows of replay. FastTD3
-        (Seo et al. 2025) has 2 updates on 32,768 rows and 10 million rows for as many, MuJoCo Playground's SAC 8 on 512
-        and 4 million for 128. Learning begins after the first report, which has measured the scale of observations.
+        After each step of all environments there are `updates` on `rows` rows of each environment, from a replay of its
+        last 2,048. Learning begins after the first report, which has measured the scale of observations.
         """
         return {
             "num_envs": num_envs,
             "replay_size": 2048 * num_envs,
-            "batch_size": 4 * num_envs,
+            "batch_size": rows * num_envs,
             "update_after": STEPS_PER_REPORT * num_envs,
-            "updates_per_step": 4 / num_envs,
+            "updates_per_step": updates / num_envs,
         }
 
     def check(self) -> None:

@@ -285,16 +285,18 @@ def test_defaults_follow_from_the_number_of_worlds(algo: str, envs: int, steps: 
     assert with_preset == without
 
 
-@pytest.mark.parametrize("algo", ["mpo", "sac"])
+@pytest.mark.parametrize(("algo", "updates", "rows"), [("mpo", 16, 1), ("sac", 4, 4)])
 @pytest.mark.parametrize("given", [[], ["--num-envs", "4096"]], ids=["default", "4096"])
-def test_defaults_of_a_replay_follow_from_the_number_of_worlds(algo: str, given: list[str]) -> None:
-    """Four updates after each step of all worlds, the first of them after the first report."""
+def test_defaults_of_a_replay_follow_from_the_number_of_worlds(
+    algo: str, updates: int, rows: int, given: list[str]
+) -> None:
+    """As many updates after each step of all worlds, the first of them after the first report."""
     config = parsed_train(algo, ["--env", CHEETAH, "--engine", "warp", *given]).hyperparameters
     envs = int(given[1]) if given else 1_024
-    assert (config.num_envs, config.batch_size, config.replay_size) == (envs, 4 * envs, 2_048 * envs)
+    assert (config.num_envs, config.batch_size, config.replay_size) == (envs, rows * envs, 2_048 * envs)
     trainer = trainer_class(algo)("Pendulum-v1", engine="torch", config=config)
     assert trainer.updates(trainer.report_every) == 0
-    assert trainer.updates(trainer.report_every + 10 * envs) == 40
+    assert trainer.updates(trainer.report_every + 10 * envs) == 10 * updates
 
 
 def test_a_number_of_worlds_that_is_none_is_refused_in_a_sentence() -> None:

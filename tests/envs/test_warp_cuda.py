@@ -67,7 +67,7 @@ def test_acting_and_learning_from_a_replay_wait_for_nothing(kind: Any, tmp_path:
     trainer = kind("HalfCheetah-v5", 0, "cuda", engine=collector, **settings)
     trainer.train(4 * 64 * envs, tmp_path, quiet=True, eval_every=10**9, eval_episodes=1)
     assert collector.stretches == 4
-    assert trainer.updates(4 * 64 * envs) == 3 * 64 * 4
+    assert trainer.updates(4 * 64 * envs) == 3 * 64 * envs * settings["updates_per_step"]
     assert trainer.replay.starts(8).is_cuda
     assert trainer.replay.state["storage"]["float32"].isfinite().all()
 

@@ -201,15 +201,16 @@ class MPOConfig(OptimizerConfig):
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
-        """Return the defaults for thousands of environments: large batches, targets that follow sooner, wider critics.
+        """Return the defaults for thousands of environments: large batches, more of them a second, higher rates.
 
-        Targets are copied twice as often because there are a tenth of the updates. bfloat16 takes most of the time out
-        of an update with so many rows.
+        Tried on dm_control's walker/run and humanoid/walk: half as many updates on twice the rows with critics twice as
+        wide learn no faster, and with rates of 3e-4 the humanoid did not begin to walk in time. Targets in bfloat16
+        take most of the time out of an update with so many rows.
         """
         return {
-            **cls.replay_at_scale(num_envs),
-            "target_networks_update_period": 25,
-            "critic_layer_sizes": (512, 512, 512),
+            **cls.replay_at_scale(num_envs, updates=16, rows=1),
+            "policy_lr": 6e-4,
+            "q_lr": 6e-4,
             "bfloat16_targets": True,
         }
 
