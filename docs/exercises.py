@@ -69,7 +69,7 @@ def run(dtype: str, seed: int) -> None:
     torch.set_default_dtype(getattr(torch, dtype))
     draw = Draw(seed)
     try:
-        for first in (_horizon, _outliers):  # before the agents, which call these lines often and with less
+        for first in (_horizon, _outliers, _pace):  # before the agents, which call these lines often and with less
             first(Draw(seed))
         for exercise in (_gaussian, _lagrange, _trust_region, _optimizers, _returns, _statistics, _categorical):
             exercise(draw)
@@ -169,6 +169,13 @@ def _returns(draw: Draw) -> None:
     for estimator in ("gae", "returns", "dae"):
         returns.advantages_and_returns(estimator, rollout, values, next_values, gamma, trace)
     returns.explained_variance(0.5 * draw(draw.rows), 0.5 * draw(draw.rows))
+
+
+def _pace(draw: Draw) -> None:
+    square = returns.mean_square(draw(draw.rows))
+    for usual in (0.2, 5.0):  # larger than usual, and smaller
+        after = returns.usual_square(square, usual * square * draw.number(0.8, 1.2), draw.number(0.8, 0.95))
+        returns.pace(square, after)
 
 
 def _horizon(draw: Draw) -> None:

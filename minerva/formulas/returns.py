@@ -218,6 +218,27 @@ def normalize(advantages: Tensor, correction: int) -> Tensor:
     return normalized
 
 
+def mean_square(advantages: Tensor) -> Tensor:
+    """Return the mean square of advantages over all rows.  [n] -> []"""
+    # LaTeX: m = \mathbb{E}_t[A_t^2]
+    square = (advantages**2).mean()
+    return square
+
+
+def usual_square(square: Tensor, before: Tensor, memory: Tensor) -> Tensor:
+    """Return the running mean of the mean squares of rollouts' advantages, after one more."""
+    # LaTeX: v' = \beta v + (1 - \beta) m
+    after = memory * before + (1 - memory) * square
+    return after
+
+
+def pace(square: Tensor, usual: Tensor) -> Tensor:
+    """Return the part of a step that a rollout is worth, less than 1 if its advantages are smaller than usual."""
+    # LaTeX: \kappa = \begin{cases} \sqrt{\frac{m}{v}} & m < v \\ 1 & \text{otherwise} \end{cases}
+    share = torch.where(square < usual, torch.sqrt(square / usual), 1.0)
+    return share
+
+
 def value_loss(values: Tensor, returns: Tensor) -> Tensor:
     """Return half the mean squared error of the values over all rows.  [n], [n] -> []"""
     # LaTeX: \mathcal{L}_V = \frac{1}{2} \mathbb{E}_t[(V(s_t) - G_t)^2]

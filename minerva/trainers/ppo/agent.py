@@ -10,6 +10,7 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
+from minerva.data.pace import paced
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
@@ -33,7 +34,8 @@ class PPOAgent(Agent):
     state
     ├── parameters   [P]  policy and value network
     ├── moments      step [], first [P], second [P]
-    └── normalizer   mean [O], var [O], count []; empty for images alone
+    ├── normalizer   mean [O], var [O], count []; empty for images alone
+    └── advantages   [], their usual mean square
     ```
     `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E];
     `gamma` and `gae_lambda` [] if they follow from its task's horizon.
@@ -43,7 +45,7 @@ class PPOAgent(Agent):
     BY_HAND = preset_for("ppo", "", "source").values
     ACTIONS = get_args(ActionKind)
     METRICS = METRICS
-    VMAPPED_METHODS = ("acted", "scaled", "evaluated", "improved.minibatch_step", "finish_update")
+    VMAPPED_METHODS = ("acted", "scaled", "evaluated", "paced", "improved.minibatch_step", "finish_update")
     COMPILED_METHODS = ("acted", "improved.minibatch_step")
     POLICY_MODULES = ("network",)
 
@@ -117,14 +119,19 @@ class PPOAgent(Agent):
             batch = self.evaluated(state, data, hyper, before)
         else:
             batch = self.evaluated(state, data, hyper)
-        state, metrics = self.improved(state, batch, noise, hyper)
+        state, numbers = self.paced(state, batch, hyper)
+        state, metrics = self.improved(state, batch, noise, numbers)
         state, metrics = self.finish_update({**state, "normalizer": before}, batch, data, metrics, hyper)
-        return state, {**metrics, **discount_metric(data)}
+        return state, {**metrics, "charts/pace": numbers["pace"], **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
         seen = self.network.obs_encoder.split(rollout["obs"].flatten(0, 1))
         return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
+
+    def paced(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout."""
+        return paced(state, batch["advantages"], hyper, self.ranks)
 
     def finish_update(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state with the rollout's observations added to its normaliser, and the remaining metrics.
@@ -141,8 +148,9 @@ class PPOAgent(Agent):
     def _derived_numbers(self, remaining: float) -> dict[str, Any]:
         # LaTeX: \beta_u = f_u \beta_0
         learning_rate = remaining * self.config.policy_lr
+        rates = {"policy_lr": learning_rate, "value_lr": learning_rate}
         horizon = settings_before_episodes(self.config.to_dict())
-        return {**horizon, "policy_lr": learning_rate, "target_kl": self.config.target_kl or torch.inf}
+        return {**horizon, **rates, "target_kl": self.config.target_kl or torch.inf}
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -151,6 +159,7 @@ class PPOAgent(Agent):
             "parameters": self.flat.vector,
             "moments": self.optimizer.initial_moments(self.flat.vector),
             "normalizer": dict(self.network.obs_normalizer.named_buffers()),
+            "advantages": self.flat.vector.new_zeros(()),
         }
 
     def move(self, state: Tree) -> None:
@@ -165,13 +174,15 @@ class PPOAgent(Agent):
         return {
             "network": dict(self.network.state_dict()),
             "moments": self.state["moments"],
+            "advantages": self.state["advantages"],
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""
         self.load_policy(state)
-        copy_(self.state["moments"], state["moments"])
+        for name in ("moments", "advantages"):
+            copy_(self.state[name], state[name])
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:

@@ -67,6 +67,9 @@ class PPOConfig(OptimizerConfig):
     """"gae"; "returns": discounted return minus value; "dae": the one-step temporal difference."""
     norm_adv: Annotated[bool, AlsoCalled("normalize_advantage normalize_advantages")] = True
     """Normalise advantages to zero mean and unit std in each minibatch."""
+    advantage_memory: Annotated[float, FRACTION, TENSOR] = 0.99
+    """beta: how slowly the usual size of advantages, a running mean of their squares, follows that of rollouts. Where a
+    rollout's are smaller, the policy moves by so much less: once a task is solved, they are noise. 0: always alike."""
 
     # Update
     update_epochs: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_epochs num_epochs epochs")] = 10

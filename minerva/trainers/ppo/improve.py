@@ -29,6 +29,7 @@ class PolicyImprovement:
         self, policy: FunctionalPolicy, config: PPOConfig, optimizer: Optimizer, ranks: Ranks = SINGLE
     ) -> None:
         self.policy, self.config, self.optimizer, self.ranks = policy, config, optimizer, ranks
+        self.of_value = policy.flat.mark(("critic",))
 
     def __call__(self, state: Tree, batch: Rows, orders: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after epochs of minibatch steps, until the KL estimate exceeds its target; and metrics.
@@ -62,7 +63,7 @@ class PolicyImprovement:
             state["moments"],
             *(state["normalizer"], take(batch, index), hyper),
             optimizer=self.optimizer,
-            learning_rate=hyper["policy_lr"],
+            learning_rate=torch.where(self.of_value, hyper["value_lr"], hyper["policy_lr"]),
             max_norm=hyper["max_grad_norm"],
             ranks=self.ranks,
         )

@@ -8,6 +8,7 @@ from minerva.metrics import (
     EXPLAINED_VARIANCE,
     LEARNING_RATE,
     MEAN_KL,
+    PACE,
     Metric,
     Panel,
     Rule,
@@ -49,6 +50,7 @@ METRICS = (
     Metric("losses/value_loss", "Half the mean squared error of the value, in the last minibatch.", loss_chart="value"),
     Metric("losses/old_approx_kl", "Mean of -log ratio: a simpler, noisier estimate of the KL."),
     LEARNING_RATE,
+    PACE,
     DISCOUNT,
 )
 

@@ -1,0 +1,64 @@
+"""The pace: rollouts whose advantages are smaller than usual move the policy less."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import minerva
+from minerva.compute.ranks import SINGLE
+from minerva.data.pace import paced
+
+ONE_STEP = {"minibatch_size": 32, "policy_layer_sizes": (8,), "max_grad_norm": 1e9}
+
+
+def hyper(memory: float) -> dict[str, Tensor]:
+    return {"advantage_memory": torch.tensor(memory), "policy_lr": torch.tensor(0.5)}
+
+
+def test_a_rollout_is_worth_what_its_advantages_are_beside_the_usual_ones() -> None:
+    state: Any = {"advantages": torch.tensor(0.0)}
+    shares = []
+    for size in (*[2.0] * 400, 0.2, 2.0):
+        state, numbers = paced(state, torch.tensor([size, -size]), hyper(0.9), SINGLE)
+        shares.append(numbers["pace"].item())
+        assert numbers["policy_lr"] == 0.5 * numbers["pace"]
+    assert shares[:399] == pytest.approx([1.0] * 399)
+    usual = 0.9 * 2.0**2 + 0.1 * 0.2**2
+    assert shares[400] == pytest.approx(0.2 / usual**0.5)
+    assert shares[401] == 1.0
+
+
+@pytest.mark.parametrize("sizes", [[3.0, 1e-3, 1e-12], [0.0, 0.0], [1e-18, 1.0, 0.0]])
+def test_without_a_memory_every_rollout_is_worth_a_whole_step(sizes: list[float]) -> None:
+    state: Any = {"advantages": torch.tensor(0.0)}
+    for size in sizes:
+        state, numbers = paced(state, torch.tensor([size, -size, size]), hyper(0.0), SINGLE)
+        assert numbers["policy_lr"].item() == 0.5
+
+
+@pytest.mark.parametrize("kind", [minerva.PPOAgent, minerva.VMPOAgent])
+def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step(kind: Any) -> None:
+    """Adam's first step has the learning rate's size in every parameter, however small the gradient."""
+    source = torch.Generator().manual_seed(0)
+    rows = {name: torch.randn(16, 2, 3, generator=source) for name in ("obs", "next_obs")}
+    rows |= {"actions_raw": torch.randn(16, 2, 1, generator=source), "rewards": torch.randn(16, 2, generator=source)}
+    rows |= {"terminated": torch.zeros(16, 2), "ended": torch.zeros(16, 2)}
+    passes = {"update_epochs": 1} if kind is minerva.PPOAgent else {"m_steps": 1}
+
+    def moved(memory: float, usual: float) -> tuple[Tensor, Tensor, float]:
+        agent = kind(3, 1, seed=0, advantage_memory=memory, **ONE_STEP, **passes)
+        agent.state["advantages"].fill_(usual)
+        before = agent.flat.vector.clone()
+        metrics = agent.learn(rows)
+        by = agent.flat.vector - before
+        of_value = agent.improved.of_value
+        return by[~of_value], by[of_value], metrics["charts/pace"]
+
+    policy, value, whole = moved(0.0, 100.0)
+    slowed, value_too, share = moved(1.0, 1e4)
+    assert whole == 1.0
+    assert 0 < share < 0.1
+    assert torch.equal(value, value_too)
+    torch.testing.assert_close(slowed, share * policy, rtol=1e-4, atol=2**-23)  # rounding of parameters up to 1
