@@ -4,6 +4,9 @@ Once a task is solved, advantages are the noise of the value network. As large s
 what is rarely seen, such as the states in which episodes begin.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from minerva.compute.ranks import Ranks
@@ -17,3 +20,8 @@ def paced(state: Tree, advantages: Tensor, hyper: dict[str, Tensor], ranks: Rank
     usual = usual_square(square, state["advantages"], hyper["advantage_memory"])
     share = pace(square, usual)
     return {**state, "advantages": usual}, {**hyper, "pace": share, "policy_lr": share * hyper["policy_lr"]}
+
+
+def pace_metric(config: Any, hyper: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the pace as a metric, if the config lets it vary."""
+    return {"charts/pace": hyper["pace"]} if config.advantage_memory else {}

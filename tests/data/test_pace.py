@@ -47,18 +47,18 @@ def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step(kind: Any)
     rows |= {"terminated": torch.zeros(16, 2), "ended": torch.zeros(16, 2)}
     passes = {"update_epochs": 1} if kind is minerva.PPOAgent else {"m_steps": 1}
 
-    def moved(memory: float, usual: float) -> tuple[Tensor, Tensor, float]:
+    def moved(memory: float, usual: float) -> tuple[Tensor, Tensor, Any]:
         agent = kind(3, 1, seed=0, advantage_memory=memory, **ONE_STEP, **passes)
         agent.state["advantages"].fill_(usual)
         before = agent.flat.vector.clone()
         metrics = agent.learn(rows)
         by = agent.flat.vector - before
         of_value = agent.improved.of_value
-        return by[~of_value], by[of_value], metrics["charts/pace"]
+        return by[~of_value], by[of_value], metrics.get("charts/pace")
 
     policy, value, whole = moved(0.0, 100.0)
     slowed, value_too, share = moved(1.0, 1e4)
-    assert whole == 1.0
+    assert whole is None
     assert 0 < share < 0.1
     assert torch.equal(value, value_too)
     torch.testing.assert_close(slowed, share * policy, rtol=1e-4, atol=2**-23)  # rounding of parameters up to 1

@@ -10,7 +10,7 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
-from minerva.data.pace import paced
+from minerva.data.pace import pace_metric, paced
 from minerva.distributions import Gaussian, distribution_of
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
@@ -122,7 +122,7 @@ class PPOAgent(Agent):
         state, numbers = self.paced(state, batch, hyper)
         state, metrics = self.improved(state, batch, noise, numbers)
         state, metrics = self.finish_update({**state, "normalizer": before}, batch, data, metrics, hyper)
-        return state, {**metrics, "charts/pace": numbers["pace"], **discount_metric(data)}
+        return state, {**metrics, **pace_metric(self.config, numbers), **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
@@ -181,8 +181,7 @@ class PPOAgent(Agent):
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""
         self.load_policy(state)
-        for name in ("moments", "advantages"):
-            copy_(self.state[name], state[name])
+        copy_(self.state, {name: state[name] for name in ("moments", "advantages")})
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:

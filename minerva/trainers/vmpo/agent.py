@@ -11,7 +11,7 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
-from minerva.data.pace import paced
+from minerva.data.pace import pace_metric, paced
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.returns import explained_variance
@@ -191,7 +191,7 @@ class VMPOAgent(Agent):
         for n, region in enumerate(self.distribution.trust_regions):
             metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
         after = self.refresh_normalizer({**state, "normalizer": before}, batch)
-        charts = {"charts/learning_rate": hyper["policy_lr"], "charts/pace": numbers["pace"]}
+        charts = {"charts/learning_rate": hyper["policy_lr"], **pace_metric(self.config, numbers)}
         return after, {**metrics, **charts, **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
@@ -335,8 +335,7 @@ class VMPOAgent(Agent):
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""
         self.load_policy(state)
-        for name in self.state.keys() - {"parameters", "normalizer"}:
-            copy_(self.state[name], state[name])
+        copy_(self.state, {name: state[name] for name in self.state.keys() - {"parameters", "normalizer"}})
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:
