@@ -89,7 +89,7 @@ def _range_rule(metric: Metric) -> Rule:
 LEARNING_RATE = Metric("charts/learning_rate", "Learning rate of the policy in this update.", chart="learning rate")
 PACE = Metric(
     "charts/pace",
-    "Part of a step that the policy makes: below 1 where advantages are smaller than usual.",
+    "Part of a step that the policy makes: below 1 where advantages are far smaller than usual.",
     optional=True,
 )
 DISCOUNT = Metric("charts/discount", "Discount, where it follows from the length of episodes.", optional=True)

@@ -1,4 +1,4 @@
-"""The pace of on-policy learning: rollouts whose advantages are smaller than usual move the policy less.
+"""The pace of on-policy learning: rollouts whose advantages are far smaller than usual move the policy less.
 
 Once a task is solved, advantages are the noise of the value network. As large steps on them as on others would unlearn
 what is rarely seen, such as the states in which episodes begin.

@@ -233,9 +233,9 @@ def usual_square(square: Tensor, before: Tensor, memory: Tensor) -> Tensor:
 
 
 def pace(square: Tensor, usual: Tensor) -> Tensor:
-    """Return the part of a step that a rollout is worth, less than 1 if its advantages are smaller than usual."""
-    # LaTeX: \kappa = \begin{cases} \sqrt{\frac{m}{v}} & m < v \\ 1 & \text{otherwise} \end{cases}
-    share = torch.where(square < usual, torch.sqrt(square / usual), 1.0)
+    """Return the part of a step that a rollout is worth: less than 1 if its advantages are below half the usual."""
+    # LaTeX: \kappa = \begin{cases} 2 \sqrt{\frac{m}{v}} & 4 m < v \\ 1 & \text{otherwise} \end{cases}
+    share = torch.where(4 * square < usual, 2 * torch.sqrt(square / usual), 1.0)
     return share
 
 

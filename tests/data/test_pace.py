@@ -1,4 +1,4 @@
-"""The pace: rollouts whose advantages are smaller than usual move the policy less."""
+"""The pace: rollouts whose advantages are far smaller than usual move the policy less."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ def hyper(memory: float) -> dict[str, Tensor]:
 def test_a_rollout_is_worth_what_its_advantages_are_beside_the_usual_ones() -> None:
     state: Any = {"advantages": torch.tensor(0.0)}
     shares = []
-    for size in (*[2.0] * 400, 0.2, 2.0):
+    for size in (*[2.0] * 400, 0.2, 2.0, 1.1):
         state, numbers = paced(state, torch.tensor([size, -size]), hyper(0.9), SINGLE)
         shares.append(numbers["pace"].item())
         assert numbers["policy_lr"] == 0.5 * numbers["pace"]
     assert shares[:399] == pytest.approx([1.0] * 399)
     usual = 0.9 * 2.0**2 + 0.1 * 0.2**2
-    assert shares[400] == pytest.approx(0.2 / usual**0.5)
-    assert shares[401] == 1.0
+    assert shares[400] == pytest.approx(2 * 0.2 / usual**0.5)
+    assert shares[401:] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("sizes", [[3.0, 1e-3, 1e-12], [0.0, 0.0], [1e-18, 1.0, 0.0]])

@@ -45,7 +45,15 @@ class PPOAgent(Agent):
     BY_HAND = preset_for("ppo", "", "source").values
     ACTIONS = get_args(ActionKind)
     METRICS = METRICS
-    VMAPPED_METHODS = ("acted", "scaled", "evaluated", "paced", "improved.minibatch_step", "finish_update")
+    VMAPPED_METHODS = (
+        "acted",
+        "scaled",
+        "evaluated",
+        "paced",
+        "improved.standardized",
+        "improved.minibatch_step",
+        "finish_update",
+    )
     COMPILED_METHODS = ("acted", "improved.minibatch_step")
     POLICY_MODULES = ("network",)
 

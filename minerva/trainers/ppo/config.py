@@ -66,10 +66,13 @@ class PPOConfig(OptimizerConfig):
     advantage_estimator: Literal["gae", "returns", "dae"] = "gae"
     """"gae"; "returns": discounted return minus value; "dae": the one-step temporal difference."""
     norm_adv: Annotated[bool, AlsoCalled("normalize_advantage normalize_advantages")] = True
-    """Normalise advantages to zero mean and unit std in each minibatch."""
+    """Normalise advantages to zero mean and unit std."""
+    norm_adv_per_minibatch: bool = False
+    """Normalise them in each minibatch, and not over the rollout, where rows in which nothing happens count little
+    beside those in which something does."""
     advantage_memory: Annotated[float, FRACTION, TENSOR] = 0.99
-    """beta: how slowly the usual size of advantages, a running mean of their squares, follows that of rollouts. Where a
-    rollout's are smaller, the policy moves by so much less: once a task is solved, they are noise. 0: always alike."""
+    """beta: how slowly the usual size of advantages, from a running mean of their squares, follows that of rollouts. A
+    rollout whose own are below half of it moves the policy less: once a task is solved, they are noise. 0: never."""
 
     # Update
     update_epochs: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_epochs num_epochs epochs")] = 10
@@ -113,6 +116,7 @@ class PPOConfig(OptimizerConfig):
         """Return the defaults for thousands of environments: large minibatches, a larger rate, wider networks."""
         return {
             **cls.rollouts_at_scale(num_envs),
+            "norm_adv_per_minibatch": True,
             "update_epochs": 5,
             "policy_lr": 1e-3,
             "policy_layer_sizes": (256, 256),

@@ -37,6 +37,7 @@ class PolicyImprovement:
         The estimate is that of an epoch's last minibatch. The remaining epochs are skipped on the CPU; on a GPU, or
         stacked over agents, they run and a mask discards them, so that the host never waits for the device.
         """
+        batch = self.standardized(batch)
         alive = torch.ones_like(hyper["gamma"], dtype=torch.bool)
         metrics: Rows = {}
         clipped = []
@@ -54,6 +55,12 @@ class PolicyImprovement:
                 if alive.device.type == "cpu" and not transformed() and not alive.any():
                     break
         return state, {**metrics, "losses/clipfrac": torch.stack(clipped).nanmean(0)}
+
+    def standardized(self, batch: Rows) -> Rows:
+        """Return the batch with advantages normalised over the rollout, if so configured."""
+        if not self.config.norm_adv or self.config.norm_adv_per_minibatch:
+            return batch
+        return {**batch, "advantages": self._normalized(batch["advantages"])}
 
     def minibatch_step(self, state: Tree, batch: Rows, index: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state after one gradient step on the rows of `index`, and the metrics before it."""
@@ -76,7 +83,8 @@ class PolicyImprovement:
         ratio_log = log_ratio(distribution.log_prob(params, rows["actions_raw"]), rows["old_log_prob"])
         # LaTeX: \rho_t = \exp(\ell_t)
         ratio = torch.exp(ratio_log)
-        advantages = self._normalized(rows["advantages"]) if self.config.norm_adv else rows["advantages"]
+        per_minibatch = self.config.norm_adv and self.config.norm_adv_per_minibatch
+        advantages = self._normalized(rows["advantages"]) if per_minibatch else rows["advantages"]
         surrogate = clipped_surrogate(ratio, advantages, hyper["clip_ratio"])
         if self.config.clip_vloss:
             value = clipped_value_loss(values, rows["old_values"], rows["returns"], hyper["clip_ratio"])
@@ -95,5 +103,5 @@ class PolicyImprovement:
         }
 
     def _normalized(self, advantages: Tensor) -> Tensor:
-        """Return advantages normalised to zero mean and unit standard deviation over the minibatches of all ranks."""
+        """Return advantages normalised to zero mean and unit standard deviation over the rows of all ranks."""
         return self.ranks.local_shard(normalize(self.ranks.all_gathered(advantages), correction=1))

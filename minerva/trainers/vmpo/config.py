@@ -78,8 +78,8 @@ class VMPOConfig(OptimizerConfig):
     normalize_advantages: Annotated[bool, AlsoCalled("normalize_advantage norm_adv")] = True
     """Normalise advantages to zero mean and unit (biased) std over the batch."""
     advantage_memory: Annotated[float, FRACTION, TENSOR] = 0.99
-    """beta: how slowly the usual size of advantages, a running mean of their squares, follows that of rollouts. Where a
-    rollout's are smaller, the policy moves by so much less: once a task is solved, they are noise. 0: always alike."""
+    """beta: how slowly the usual size of advantages, from a running mean of their squares, follows that of rollouts. A
+    rollout whose own are below half of it moves the policy less: once a task is solved, they are noise. 0: never."""
 
     # E-step
     topk_fraction: Annotated[float, Within("(0, 1]")] = 1.0

@@ -143,6 +143,26 @@ def test_the_first_gradient_is_the_policy_gradient(make_agent: MakeAgent, make_r
         torch.testing.assert_close(part, torch.zeros_like(part) if expected is None else expected, rtol=1e-4, atol=1e-6)
 
 
+def test_advantages_are_normalised_over_the_rollout_or_in_each_minibatch(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    """Over the rollout, the rows of a minibatch keep their proportion to all others; in each, they lose it."""
+
+    def loss(agent: PPOAgent, batch: dict[str, Tensor], rows: slice) -> Tensor:
+        part = {name: values[rows] for name, values in agent.improved.standardized(batch).items()}
+        total, _ = agent.improved.loss(agent.flat.vector, agent.state["normalizer"], part, agent.hyper(1.0))
+        return total.detach()
+
+    over, each = (make_agent(norm_adv_per_minibatch=choice, vf_coef=0.0) for choice in (False, True))
+    batch = over.evaluated(over.state, make_rollout(over), over.hyper(1.0))
+    advantages = torch.cat((1e-3 * batch["advantages"][:16], batch["advantages"][16:]))
+    quiet = {**batch, "advantages": advantages}
+    normalized = (advantages - advantages.mean()) / advantages.std()
+    expected = -normalized[:16].mean()  # the surrogate at ratio 1
+    torch.testing.assert_close(loss(over, quiet, slice(16)), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(loss(each, quiet, slice(16)), torch.tensor(0.0), atol=1e-5, rtol=0)
+
+
 # --- the KL stop ----------------------------------------------------------------------------------------------
 
 
