@@ -172,10 +172,10 @@ def _returns(draw: Draw) -> None:
 
 
 def _pace(draw: Draw) -> None:
-    square = returns.mean_square(draw(draw.rows))
-    for usual in (0.2, 5.0):  # larger than usual, and smaller
-        after = returns.usual_square(square, usual * square * draw.number(0.8, 1.2), draw.number(0.8, 0.95))
-        returns.pace(square, after)
+    square = returns.mean_square(0.3 * draw(draw.rows))
+    returns.usual_square(square, square * draw.number(2.0, 3.0), draw.number(0.8, 0.95))
+    for usual in (0.5, 2.0, 3.7, 4.4, 9.0):  # larger than usual, smaller, and below half of it
+        returns.pace(square, usual * square * draw.number(0.97, 1.03))
 
 
 def _horizon(draw: Draw) -> None:
