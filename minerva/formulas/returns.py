@@ -234,8 +234,8 @@ def usual_square(square: Tensor, before: Tensor, memory: Tensor) -> Tensor:
 
 def pace(square: Tensor, usual: Tensor) -> Tensor:
     """Return the part of a step that a rollout is worth: less than 1 if its advantages are below half the usual."""
-    # LaTeX: \kappa = \begin{cases} 2 \sqrt{\frac{m}{v}} & 4 m < v \\ 1 & \text{otherwise} \end{cases}
-    share = torch.where(4 * square < usual, 2 * torch.sqrt(square / usual), 1.0)
+    # LaTeX: \kappa = \begin{cases} \frac{4 m}{v} & 4 m < v \\ 1 & \text{otherwise} \end{cases}
+    share = torch.where(4 * square < usual, 4 * square / usual, 1.0)
     return share
 
 
