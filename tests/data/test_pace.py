@@ -59,6 +59,6 @@ def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step(kind: Any)
     policy, value, whole = moved(0.0, 100.0)
     slowed, value_too, share = moved(1.0, 1e2)
     assert whole is None
-    assert 0 < share < 0.1
+    assert 0 < share < 0.5
     assert torch.equal(value, value_too)
     torch.testing.assert_close(slowed, share * policy, rtol=1e-4, atol=2**-23)  # rounding of parameters up to 1
