@@ -26,8 +26,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 NO_OPTION: dict[str, dict[str, Any]] = {
     "mpo": {"epsilon_penalty": 0.0, "critic": "scalar"},
-    "ppo": {"gamma": 0.99},
-    "vmpo": {"gamma": 0.99},
+    "ppo": {"gamma": 0.99, "advantage_memory": 0.0},
+    "vmpo": {"gamma": 0.99, "advantage_memory": 0.0},
 }
 """Settings with which the fewest metrics are reported."""
 
