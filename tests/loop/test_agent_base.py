@@ -89,7 +89,8 @@ def test_lifted_pieces_are_called_by_the_update_and_leave_the_agent_as_it_is() -
         assert called == []
         found, _ = lifted.updated(agent.state, rollout, orders, hyper)
     step = "improved.minibatch_step"
-    assert called == ["scaled", "evaluated", *[step] * agent.calls(step), "finish_update"]
+    before = ["scaled", "evaluated", "paced", "improved.standardized"]
+    assert called == [*before, *[step] * agent.calls(step), "finish_update"]
     assert torch.equal(found["parameters"], expected["parameters"])
 
 
