@@ -145,7 +145,7 @@ class Config:
         """
         steps = max(16, -(-(2**16) // num_envs))
         sizes = {"num_envs": num_envs, "rollout_steps": steps, "minibatch_size": max(64, num_envs * steps // 16)}
-        return {**sizes, "gamma": 0.99, "gae_lambda": 0.95, "advantage_memory": 0.0}
+        return {**sizes, "gamma": 0.99, "gae_lambda": 0.95}
 
     @staticmethod
     def replay_at_scale(num_envs: int, updates: int, rows: int) -> dict[str, Any]:

@@ -87,11 +87,6 @@ def _range_rule(metric: Metric) -> Rule:
 # --- shared by several algorithms ---------------------------------------------------------------------------------
 
 LEARNING_RATE = Metric("charts/learning_rate", "Learning rate of the policy in this update.", chart="learning rate")
-PACE = Metric(
-    "charts/pace",
-    "Part of a step that the policy makes: below 1 where advantages are far smaller than usual.",
-    optional=True,
-)
 DISCOUNT = Metric("charts/discount", "Discount, where it follows from the length of episodes.", optional=True)
 
 MEAN_KL = Panel(

@@ -27,7 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {
 NO_OPTION: dict[str, dict[str, Any]] = {
     "mpo": {"epsilon_penalty": 0.0, "critic": "scalar"},
     "ppo": {"gamma": 0.99, "advantage_memory": 0.0},
-    "vmpo": {"gamma": 0.99, "advantage_memory": 0.0},
+    "vmpo": {"gamma": 0.99},
 }
 """Settings with which the fewest metrics are reported."""
 

@@ -10,9 +10,8 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
-from minerva.data.pace import pace_metric, paced
 from minerva.distributions import Gaussian, distribution_of
-from minerva.formulas.returns import explained_variance
+from minerva.formulas.returns import explained_variance, mean_square, pace, usual_square
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.bounds import Bound, action_bounds
 from minerva.networks.observations import ObservationEncoder
@@ -130,7 +129,8 @@ class PPOAgent(Agent):
         state, numbers = self.paced(state, batch, hyper)
         state, metrics = self.improved(state, batch, noise, numbers)
         state, metrics = self.finish_update({**state, "normalizer": before}, batch, data, metrics, hyper)
-        return state, {**metrics, **pace_metric(self.config, numbers), **discount_metric(data)}
+        charts = {"charts/pace": numbers["pace"]} if self.config.advantage_memory else {}
+        return state, {**metrics, **charts, **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
@@ -138,8 +138,15 @@ class PPOAgent(Agent):
         return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
 
     def paced(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout."""
-        return paced(state, batch["advantages"], hyper, self.ranks)
+        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout.
+
+        Once a task is solved, advantages are the noise of the value network. As large steps on them as on others would
+        unlearn what is rarely seen, such as the states in which episodes begin.
+        """
+        square = self.ranks.mean(mean_square(batch["advantages"]))
+        usual = usual_square(square, state["advantages"], hyper["advantage_memory"])
+        share = pace(square, usual)
+        return {**state, "advantages": usual}, {**hyper, "pace": share, "policy_lr": share * hyper["policy_lr"]}
 
     def finish_update(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state with the rollout's observations added to its normaliser, and the remaining metrics.

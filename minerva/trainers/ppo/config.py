@@ -117,6 +117,7 @@ class PPOConfig(OptimizerConfig):
         return {
             **cls.rollouts_at_scale(num_envs),
             "norm_adv_per_minibatch": True,
+            "advantage_memory": 0.0,
             "update_epochs": 5,
             "policy_lr": 1e-3,
             "policy_layer_sizes": (256, 256),

@@ -11,7 +11,6 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
-from minerva.data.pace import pace_metric, paced
 from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.returns import explained_variance
@@ -51,7 +50,6 @@ class VMPOAgent(Agent):
     ├── temperature   parameter [] (unconstrained), moments
     ├── multipliers   parameter [2] (mean, std; unconstrained), moments; discrete actions have one
     ├── normalizer    mean [O], var [O], count []; empty without normalisation
-    ├── advantages    [], their usual mean square
     └── old           parameters [P], age []; not with old_policy "rollout"
     ```
     `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E];
@@ -68,7 +66,6 @@ class VMPOAgent(Agent):
         "acted",
         "scaled",
         "evaluated",
-        "paced",
         "improved.standardized",
         "improved.e_step",
         "improved.m_step",
@@ -186,22 +183,16 @@ class VMPOAgent(Agent):
             batch = self.evaluated(state, data, hyper, before)
         else:
             batch = self.evaluated(state, data, hyper)
-        state, numbers = self.paced(state, batch, hyper)
-        state, metrics = self.update_on_batch(state, batch, noise, numbers, self.config.updates_per_rollout)
+        state, metrics = self.update_on_batch(state, batch, noise, hyper, self.config.updates_per_rollout)
         for n, region in enumerate(self.distribution.trust_regions):
             metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
         after = self.refresh_normalizer({**state, "normalizer": before}, batch)
-        charts = {"charts/learning_rate": hyper["policy_lr"], **pace_metric(self.config, numbers)}
-        return after, {**metrics, **charts, **discount_metric(data)}
+        return after, {**metrics, "charts/learning_rate": hyper["policy_lr"], **discount_metric(data)}
 
     def scaled(self, state: Tree, rollout: Rows) -> Tree:
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
         seen = self.policy.obs_encoder.split(rollout["obs"].flatten(0, 1))
         return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
-
-    def paced(self, state: Tree, batch: Tree, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout."""
-        return paced(state, batch["advantages"], hyper, self.ranks)
 
     def update_on_batch(
         self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int = 1
@@ -309,7 +300,6 @@ class VMPOAgent(Agent):
             "temperature": dual(temperature, self.optimizer),
             "multipliers": dual(multipliers, self.optimizer),
             "normalizer": dict(self.policy.obs_normalizer.named_buffers()),
-            "advantages": vector.new_zeros(()),
         }
         if self.config.old_policy != "rollout":
             state["old"] = {"parameters": vector.clone(), "age": vector.new_zeros(())}
@@ -335,7 +325,8 @@ class VMPOAgent(Agent):
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""
         self.load_policy(state)
-        copy_(self.state, {name: state[name] for name in self.state.keys() - {"parameters", "normalizer"}})
+        for name in self.state.keys() - {"parameters", "normalizer"}:
+            copy_(self.state[name], state[name])
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:

@@ -77,9 +77,6 @@ class VMPOConfig(OptimizerConfig):
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
     normalize_advantages: Annotated[bool, AlsoCalled("normalize_advantage norm_adv")] = True
     """Normalise advantages to zero mean and unit (biased) std over the batch."""
-    advantage_memory: Annotated[float, FRACTION, TENSOR] = 0.99
-    """beta: how slowly the usual size of advantages, from a running mean of their squares, follows that of rollouts. A
-    rollout whose own are below half of it moves the policy less: once a task is solved, they are noise. 0: never."""
 
     # E-step
     topk_fraction: Annotated[float, Within("(0, 1]")] = 1.0

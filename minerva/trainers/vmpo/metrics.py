@@ -13,7 +13,6 @@ from minerva.metrics import (
     LEARNING_RATE,
     MEAN_KL,
     MEAN_MULTIPLIER,
-    PACE,
     STD_KL,
     STD_MULTIPLIER,
     TEMPERATURE,
@@ -125,7 +124,6 @@ POLICY = (
     Metric("train/mean_abs_action", "Mean absolute value of the deterministic, continuous action.", optional=True),
     Metric("train/param_delta", "Norm of the change in parameters."),
     LEARNING_RATE,
-    PACE,
     DISCOUNT,
 )
 VALUE = (

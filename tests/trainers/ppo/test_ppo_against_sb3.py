@@ -44,13 +44,17 @@ NAMES = {
     "actor_logstd": "log_std",
 }
 
+PER_MINIBATCH = {"norm_adv_per_minibatch": True}
+
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def make_agent(kind: str = "continuous", **hyperparameters: Any) -> PPOAgent:
     """An agent whose normaliser is the identity: variance 1 together with the constant 1e-12."""
     config = {"rollout_steps": ROWS, "minibatch_size": ROWS, "update_epochs": 1, "target_kl": None, "policy_lr": RATE}
-    agent = PPOAgent(OBS, ACTIONS[kind], config=PPOConfig.from_dict({**config, **hyperparameters}), seed=3)
+    agent = PPOAgent(
+        OBS, ACTIONS[kind], config=PPOConfig.from_dict({**config, **PER_MINIBATCH, **hyperparameters}), seed=3
+    )
     agent.network.obs_normalizer.var.fill_(1 - 1e-12)
     if kind == "continuous":
         agent.network.actor_logstd.data.copy_(torch.tensor([-0.4, 0.3]))
