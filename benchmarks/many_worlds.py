@@ -10,8 +10,8 @@ Every measurement is a process of its own, and its seconds count from that proce
 file holds one JSON object a measurement, also of one that failed or reached `--limit`: then with what it had told.
 A run is evaluated once its returns while training reach `--near` of the score, and then `--evaluations` times over
 `--steps`: evaluating stops the training. `--eager` runs the simulator without graphs and `--compile off` the learner
-without, to find errors. `--uncompiled` runs
-the learner as graphs of PyTorch's own kernels: they begin sooner than compiled ones, and are slower.
+without, to find errors. `--uncompiled` runs the learner as graphs of PyTorch's own kernels: they begin sooner than
+compiled ones, and are slower.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def in_process(args: argparse.Namespace, one: dict) -> dict:
 class Clock(Callback):
     """The seconds, steps and training returns of reports, and the seconds, steps and scores of evaluations."""
 
-    def __init__(self, args: argparse.Namespace, one: dict, about: dict, evaluator: Evaluator) -> None:
+    def __init__(self, args: argparse.Namespace, one: dict, about: dict, evaluator: Evaluator | None) -> None:
         self.args, self.one, self.about, self.evaluator = args, one, about, evaluator
         self.reports, self.curve = [], []
         self.told = 0.0
@@ -144,7 +144,9 @@ class Clock(Callback):
         """Return the measurement so far, with every report that is the first in its `TELL_EVERY` seconds."""
         reports, reached = self.reports, self.reached()
         seconds, steps = (reports[-1][i] - reports[3][i] for i in (0, 1)) if len(reports) > 4 else (0.0, 0)
-        ended = [(round(second, 1), step, round(returned, 1)) for second, step, returned in reports if returned]
+        ended = [
+            (round(second, 1), step, round(returned, 1)) for second, step, returned in reports if returned is not None
+        ]
         return {
             **self.about,
             "seconds_to_first_report": round(reports[0][0], 1) if reports else None,
@@ -174,7 +176,7 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
         "seconds_to_import": round(imported - one["began"], 1),
         "seconds_to_make": round(time.time() - imported, 1),
     }
-    clock = Clock(args, one, about, trainer.make_evaluator(args.episodes))
+    clock = Clock(args, one, about, trainer.make_evaluator(args.episodes) if args.what == "score" else None)
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(
             NEVER if args.what == "rate" else args.steps,

@@ -163,6 +163,17 @@ def test_advantages_are_normalised_over_the_rollout_or_in_each_minibatch(
     torch.testing.assert_close(loss(each, quiet, slice(16)), torch.tensor(0.0), atol=1e-5, rtol=0)
 
 
+def test_with_one_minibatch_both_normalisations_are_one(make_agent: MakeAgent, make_rollout: MakeRollout) -> None:
+    def learned(**settings: Any) -> Tensor:
+        agent = make_agent(minibatch_size=64, advantage_memory=0.0, **settings)
+        agent.update(make_rollout(agent))
+        return agent.flat.vector.clone()
+
+    over, each = (learned(norm_adv_per_minibatch=choice) for choice in (False, True))
+    torch.testing.assert_close(over, each)
+    assert not torch.allclose(over, learned(norm_adv=False))
+
+
 # --- the KL stop ----------------------------------------------------------------------------------------------
 
 
