@@ -20,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from minerva import Callback
 from minerva.compute import compiled
 from minerva.envs.engines.warp import WarpEngine
 from minerva.evaluation import Evaluator
+from minerva.loop.trainer import Trainer
 from minerva.trainers.registry import trainer_class
 
 ENVS = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5"]
@@ -90,7 +92,7 @@ def main() -> None:
 def in_process(args: argparse.Namespace, one: dict) -> dict:
     one = {**one, "began": time.time()}
     command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(one)]
-    with tempfile.TemporaryFile("w+") as log:
+    with args.out.with_suffix(".log").open("w+") as log:  # also to be read meanwhile
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             process.wait(args.limit)
@@ -100,8 +102,9 @@ def in_process(args: argparse.Namespace, one: dict) -> dict:
         log.seek(0)
         lines = log.read().splitlines()
     found = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
-    told = json.loads(found[-1]) if found else {}
-    return told if process.returncode == 0 else {**told, "failed": process.returncode, "log": lines[-25:]}
+    said = [line for line in lines if not line.startswith("RESULT ")]
+    told = {**(json.loads(found[-1]) if found else {}), "log": said[-25:]}
+    return told if process.returncode == 0 else {**told, "failed": process.returncode}
 
 
 class Clock(Callback):
@@ -150,6 +153,7 @@ class Clock(Callback):
         return {
             **self.about,
             "seconds_to_first_report": round(reports[0][0], 1) if reports else None,
+            "seconds_to_fourth_report": round(reports[3][0], 1) if len(reports) > 3 else None,
             "steps_per_second": round(steps / seconds) if seconds else None,
             "seconds_to_score": reached[0][0] if reached else None,
             "steps_to_score": reached[0][1] if reached else None,
@@ -167,16 +171,24 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
     if args.what == "engine":
         return engine_alone(args, one)
     settings = {name: json.loads(value) for name, _, value in (word.partition("=") for word in args.set)}
-    trainer = trainer_class(args.algo)(
-        one["env"], one["seed"], args.device, engine="warp", num_envs=one["worlds"], **settings
-    )
-    about = {
-        "algo": args.algo,
-        "config": trainer.config.to_dict(),
-        "seconds_to_import": round(imported - one["began"], 1),
-        "seconds_to_make": round(time.time() - imported, 1),
-    }
-    clock = Clock(args, one, about, trainer.make_evaluator(args.episodes) if args.what == "score" else None)
+    with ThreadPoolExecutor() as beside:  # the evaluator's processes start while the trainer is made, and end with it
+        making = beside.submit(evaluator_for, args, one)
+        trainer = trainer_class(args.algo)(
+            one["env"], one["seed"], args.device, engine="warp", num_envs=one["worlds"], **settings
+        )
+        about = {
+            "algo": args.algo,
+            "config": trainer.config.to_dict(),
+            "seconds_to_import": round(imported - one["began"], 1),
+            "seconds_to_make": round(time.time() - imported, 1),
+        }
+        clock = Clock(args, one, about, making.result())
+        train(args, trainer, clock)
+    return clock.result()
+
+
+def train(args: argparse.Namespace, trainer: Trainer, clock: Clock) -> None:
+    """Train until the clock ends it, in a folder that is removed."""
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(
             NEVER if args.what == "rate" else args.steps,
@@ -188,7 +200,14 @@ def measured(args: argparse.Namespace, one: dict) -> dict:
             eval_every=NEVER,
             eval_episodes=1,
         )
-    return clock.result()
+    if clock.evaluator is not None:
+        clock.evaluator.close()
+
+
+def evaluator_for(args: argparse.Namespace, one: dict) -> Evaluator | None:
+    """Return what evaluates a run for a score, dm_control's tasks on all cores; None for a rate."""
+    engine = "processes" if one["env"].startswith("dm_control/") else "auto"
+    return Evaluator(one["env"], args.episodes, one["seed"], engine) if args.what == "score" else None
 
 
 def engine_alone(args: argparse.Namespace, one: dict) -> dict:

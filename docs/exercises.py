@@ -121,7 +121,8 @@ def _trust_region(draw: Draw) -> None:
     trust_region.multiplier_loss(multipliers, kls, 0.02 + 0.05 * draw.rand(draw.act))
     bounds, violated = 0.04 + 0.02 * draw.rand(6), torch.tensor([-0.01, 0.02, 0.06, 0.3, -0.02, 0.4])
     stretched = torch.tensor([1.0, 1.1, 1.2, 1.3, 1.1e-6, 9e5])
-    trust_region.scaled_multipliers(stretched, violated, bounds, draw.number(0.6, 0.8))
+    least = trust_region.least_multipliers(draw.number(5.0, 9.0), bounds)
+    trust_region.scaled_multipliers(stretched, violated, bounds, draw.number(0.6, 0.8), least)
 
 
 def _optimizers(draw: Draw) -> None:
@@ -152,7 +153,8 @@ def _returns(draw: Draw) -> None:
     returns.bootstrapped(rewards[0], draw.rand(draw.envs), next_values[0], terminated[0])
     traces = returns.trace_coefficients(draw(*shape), draw(*shape), trace)
     returns.retrace(values, deltas, traces, ended, gamma)
-    returns.discounted_sums(rewards, ended, draw(draw.envs), gamma)
+    one_goes_on = ended.index_fill(1, torch.tensor(0), 0.0)  # else no sum might be carried through
+    returns.discounted_sums(rewards, one_goes_on, draw(draw.envs), gamma)
     returns.without_outliers(rewards[:1], torch.tensor(0.0))
     for largest in (0.02, 9.0):
         # above, below and within the limit in every row
@@ -179,8 +181,11 @@ def _pace(draw: Draw) -> None:
 
 
 def _horizon(draw: Draw) -> None:
-    # below, within and above the limits, without an episode, and with one that has terminated
-    for steps, truncated, terminated in ((3e3, 70, 0), (3e4, 70, 0), (3e5, 70, 0), (300, 0, 0), (3e4, 70, 1)):
+    # within, below and above the limits, with and without episodes that have terminated, and without any episode
+    for steps, truncated, terminated in (
+        *((3e4, 70, 0), (4e3, 30, 1), (3e3, 70, 0), (3e4, 30, 40)),
+        *((3e5, 70, 0), (300, 0, 0)),
+    ):
         counts = (steps + 9 * draw.number(0.0, 1.0), torch.tensor(1.0 * truncated), torch.tensor(1.0 * terminated))
         steps_ahead = horizon.horizon(*counts)
         horizon.discount(steps_ahead)
@@ -314,6 +319,7 @@ def _vmpo(draw: Draw) -> None:
     vmpo.weights_kl(weights, score, log_total, counted)
     vmpo.centered(weights, restarting, importance)
     vmpo.weighted_nll(weights, draw(draw.rows))
+    vmpo.attraction_and_repulsion(draw(draw.rows), draw(draw.rows), draw(draw.rows))
     vmpo.trust_region_kls(
         {"mean": draw.rand(draw.rows, draw.act), "std": draw.rand(draw.rows, draw.act)}, selected, selected.sum()
     )

@@ -276,7 +276,7 @@ def rules_of_horizon(gamma: float | None, gae_lambda: float | None) -> dict[str,
     """Return the rules for how far ahead rewards count in PPO and V-MPO, as `Config.derived` does."""
     rules = {
         "gamma": "1 - 1 / H; H is the mean length of episodes, 100 to 1,000 steps, because what never terminates is "
-        "judged over its whole length, and 100 once one has terminated",
+        "judged over its whole length, and at most 200 once one has terminated",
         "gae_lambda": "1 - 1 / (2 sqrt(H)), so that advantages reach further with H",
     }
     given = {"gamma": gamma, "gae_lambda": gae_lambda}

@@ -156,7 +156,7 @@ def test_a_task_that_nobody_tuned_gets_what_the_tuned_ones_share() -> None:
     changes = preset_for("vmpo", "Hopper-v5", "auto").changes(config_class("vmpo")())
     rewards = {"normalize_rewards": None}  # which is yes, but for dm_control
     horizon = {"gamma": 0.99, "gae_lambda": 0.95, "num_envs": 32, "rollout_steps": 64}
-    assert changes == {"total_steps": 1_000_000, **rewards, **horizon}
+    assert changes == {"total_steps": 1_000_000, **rewards, **horizon, "epsilon_sigma": 5e-6}
 
 
 def test_none_is_written_as_a_word(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def refreshed(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks = SINGLE
     """
     if not statistics:
         return statistics
-    seen, before = rows.double(), statistics["count"]
+    seen, before = rows.double(), statistics["count"].double()
     known = torch.where(before > 0, torch.sqrt(statistics["var"]), torch.zeros_like(statistics["var"]))
     new = _merged(statistics, within_reach(seen, known), ranks)
     if "active" in statistics:
@@ -52,10 +52,10 @@ def blind(statistics: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _merged(statistics: dict[str, Tensor], rows: Tensor, ranks: Ranks) -> dict[str, Tensor]:
     """Return mean, variance and count updated with the `rows` [n, ...] of all ranks."""
-    mean, var, count = statistics["mean"], statistics["var"], statistics["count"]
+    mean, var, count = statistics["mean"], statistics["var"], statistics["count"].double()
     for batch_mean, batch_var in ranks.each(rows.mean(0), rows.var(0, correction=0)):
         mean, var, count = merge_moments(mean, var, count, batch_mean, batch_var, rows.shape[0])
-    return {"mean": mean, "var": var, "count": count}
+    return {"mean": mean, "var": var, "count": count.to(statistics["count"].dtype)}
 
 
 def standardized(statistics: dict[str, Tensor], x: Tensor, eps: float = EPS, clip: float = CLIP) -> Tensor:
@@ -91,7 +91,7 @@ class RunningNorm(nn.Module):
         self.eps = eps
         self.register_buffer("mean", torch.zeros(dim, dtype=torch.float64))
         self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # as a float, torch.compile would trace twice
         if active:
             self.register_buffer("active", torch.ones(dim, dtype=torch.float64))
 

@@ -3,22 +3,20 @@
 import torch
 from torch import Tensor
 
-SHORTEST, LONGEST = 100, 1000
-"""Limits of the horizon, in steps."""
+SHORTEST, LONGEST, LONGEST_WITH_ENDS = 100, 1000, 200
+"""Limits of the horizon, in steps: the shortest, the longest, and the longest once an episode has terminated."""
 
 
 def horizon(steps: Tensor, truncated: Tensor, terminated: Tensor) -> Tensor:
-    """Return the mean length of episodes, within limits; the shortest once an episode has terminated.
+    """Return the mean length of episodes, within limits; the longest is less once an episode has terminated.
 
     `steps` is the number n of steps so far, `truncated` the number k of episodes that a time limit has ended,
     `terminated` the number m of those that the task has.
     """
-    # LaTeX: H = \begin{cases} 100 & m > 0 \\ \operatorname{clip}(\frac{n}{\max(k, 1)}, 100, 1000) & \text{otherwise} \end{cases}
-    steps_ahead = torch.where(
-        terminated > 0,
-        torch.full_like(steps, SHORTEST),
-        torch.clamp(steps / torch.clamp(truncated, min=1), SHORTEST, LONGEST),
-    )
+    # LaTeX: L = \begin{cases} 200 & m > 0 \\ 1000 & \text{otherwise} \end{cases}
+    longest = torch.where(terminated > 0, LONGEST_WITH_ENDS, LONGEST)
+    # LaTeX: H = \operatorname{clip}(\frac{n}{\max(k + m, 1)}, 100, L)
+    steps_ahead = torch.clamp(steps / torch.clamp(truncated + terminated, min=1), min=SHORTEST).minimum(longest)
     return steps_ahead
 
 

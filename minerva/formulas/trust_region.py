@@ -9,6 +9,8 @@ from torch import Tensor
 
 MULTIPLIER_MIN, MULTIPLIER_MAX = 1e-6, 1e6
 """Range of multipliers that are updated multiplicatively."""
+LEAST_SHARE = 0.02
+"""Lowest multiplier with centered weights, beside the one that would keep a policy without a network to its bound."""
 
 
 def penalties(multipliers: Tensor, kls: Tensor) -> Tensor:
@@ -29,14 +31,29 @@ def multiplier_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
     return loss
 
 
-def scaled_multipliers(multipliers: Tensor, kls: Tensor, bounds: Tensor, rate: Tensor) -> Tensor:
+def least_multipliers(e_step_bound: Tensor, bounds: Tensor) -> Tensor:
+    """Return the lowest multipliers with centered weights.  [], [K] -> [K]
+
+    Centered weights sum to zero: without a penalty their likelihood has no maximum. A policy that could fit each row by
+    itself would move by a KL of the E-step's bound over the squared multiplier, so by a constraint's bound at the root
+    of their ratio. A network, which fits only what rows share, needs less, and less the more of the weights is noise.
+    Where it cannot reach its bound at all, because advantages are noise or choices nearly certain, a multiplier that
+    fell on and on would later let one update pass far beyond the bound.
+    """
+    # LaTeX: \alpha^{min}_j = 0.02 \sqrt{\frac{\epsilon_\eta}{\epsilon_j}}
+    least = LEAST_SHARE * torch.sqrt(e_step_bound / bounds)
+    return least
+
+
+def scaled_multipliers(multipliers: Tensor, kls: Tensor, bounds: Tensor, rate: Tensor, least: Tensor) -> Tensor:
     """Return multipliers after a multiplicative update: up if a KL is above its bound, down if below.  [K] each
 
-    Where a multiplier has fallen far, or its bound is small, a gradient step hardly moves it; a factor
-    always does.
+    Where a multiplier has fallen far, or its bound is small, a gradient step hardly moves it; a factor always does.
     """
     # LaTeX: v_j = \operatorname{clip}(\frac{D_j}{\epsilon_j} - 1, -1, 1)
     violations = torch.clamp(kls / bounds - 1, -1, 1)
-    # LaTeX: \alpha_j = \operatorname{clip}(\alpha'_j \exp(\beta_\alpha v_j), 10^{-6}, 10^6)
-    scaled = torch.clamp(multipliers * torch.exp(rate * violations), MULTIPLIER_MIN, MULTIPLIER_MAX)
-    return scaled
+    # LaTeX: \alpha^*_j = \min(\alpha'_j \exp(\beta_\alpha v_j), 10^6)
+    scaled = torch.clamp(multipliers * torch.exp(rate * violations), max=MULTIPLIER_MAX)
+    # LaTeX: \alpha_j = \max(\alpha^*_j, \alpha^{min}_j)
+    kept = torch.maximum(scaled, least)
+    return kept

@@ -116,7 +116,7 @@ class OffPolicyAgent(Agent):
         self._check_shapes(rows)
         truncated = rows.pop("truncated", rows["terminated"])
         rows["ended"] = torch.maximum(rows["terminated"], truncated)
-        for name in SCALAR_FIELDS & set(rows):
+        for name in sorted(SCALAR_FIELDS & set(rows)):  # in one order, or each process would compile anew
             rows[name] = rows[name].reshape(rows["obs"].shape[:-1])
         if rows["obs"].ndim == 2:
             return {name: value.unsqueeze(0) for name, value in rows.items()}

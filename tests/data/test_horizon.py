@@ -13,7 +13,7 @@ from torch import Tensor
 
 import minerva
 from minerva.data.horizon import Horizon, settings_before_episodes, settings_of
-from minerva.formulas.horizon import LONGEST, SHORTEST
+from minerva.formulas.horizon import LONGEST, LONGEST_WITH_ENDS, SHORTEST
 
 QUIET = {"quiet": True, "eval_episodes": 1}
 
@@ -49,14 +49,20 @@ def test_discounts_sum_to_the_horizon_and_traces_reach_less_far() -> None:
     )
 
 
-def test_the_horizon_is_the_length_of_episodes_until_one_terminates() -> None:
-    nothing, cut = rollout(200, 2), rollout(200, 2, ((199, 0), (199, 1)))
-    fell = rollout(200, 2, ((3, 1),))
-    assert gammas([(nothing, cut)] * 3) == pytest.approx([1 - 1 / 200] * 3)
-    assert gammas([(nothing, nothing), (nothing, cut)]) == pytest.approx([1 - 1 / min(400, LONGEST), 1 - 1 / 400])
+def test_the_horizon_is_the_length_of_episodes_and_reaches_less_far_once_one_has_terminated() -> None:
+    nothing, cut = rollout(300, 2), rollout(300, 2, ((299, 0), (299, 1)))
+    fell = rollout(300, 2, ((3, 1),))
+    assert gammas([(nothing, cut)] * 3) == pytest.approx([1 - 1 / 300] * 3)
+    assert gammas([(nothing, nothing), (nothing, cut)]) == pytest.approx([1 - 1 / min(600, LONGEST), 1 - 1 / 600])
     assert gammas([(nothing, cut), (fell, fell), (nothing, cut)]) == pytest.approx(
-        [1 - 1 / 200, 1 - 1 / SHORTEST, 1 - 1 / SHORTEST]
+        [1 - 1 / 300, 1 - 1 / LONGEST_WITH_ENDS, 1 - 1 / LONGEST_WITH_ENDS]
     )
+
+
+def test_falls_count_as_episodes() -> None:
+    """Four falls in 600 steps are a mean length of 150, twelve one of 50."""
+    four, eight = (rollout(300, 2, tuple((n, 0) for n in range(9, 9 + falls))) for falls in (4, 8))
+    assert gammas([(four, four), (eight, eight)]) == pytest.approx([1 - 1 / 150, 1 - 1 / SHORTEST])
 
 
 def test_short_and_endless_episodes_stay_within_the_limits() -> None:

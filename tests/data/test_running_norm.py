@@ -74,10 +74,14 @@ def test_a_dimension_that_never_changes_stays_finite() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_buffers_are_float64_and_the_output_has_the_dtype_of_the_input(dtype: torch.dtype) -> None:
+def test_statistics_are_float64_and_the_output_has_the_dtype_of_the_input(dtype: torch.dtype) -> None:
     norm = RunningNorm(DIM)
     norm.update_stats(observations(10).to(dtype))
-    assert {buffer.dtype for buffer in norm.buffers()} == {torch.float64}
+    assert {name: buffer.dtype for name, buffer in norm.named_buffers()} == {
+        "mean": torch.float64,
+        "var": torch.float64,
+        "count": torch.int64,
+    }
     assert norm(observations(3).to(dtype)).dtype == dtype
 
 

@@ -285,7 +285,7 @@ def test_defaults_follow_from_the_number_of_worlds(algo: str, envs: int, steps: 
     assert with_preset == without
 
 
-@pytest.mark.parametrize(("algo", "updates", "rows"), [("mpo", 16, 1), ("sac", 4, 4)])
+@pytest.mark.parametrize(("algo", "updates", "rows"), [("mpo", 8, 2), ("sac", 4, 4)])
 @pytest.mark.parametrize("given", [[], ["--num-envs", "4096"]], ids=["default", "4096"])
 def test_defaults_of_a_replay_follow_from_the_number_of_worlds(
     algo: str, updates: int, rows: int, given: list[str]

@@ -4,11 +4,12 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from minerva.formulas.gaussian import squash_log_det, squashed, unsquashed
-from minerva.formulas.lagrange import inverse_positive, positive
+from minerva.formulas.lagrange import inverse_positive, positive, solved_temperature
 from minerva.formulas.returns import normalize
-from minerva.formulas.trust_region import scaled_multipliers
+from minerva.formulas.trust_region import least_multipliers, scaled_multipliers
 
 LOW, HIGH = torch.tensor([-0.5, -2.0], dtype=torch.float64), torch.tensor([0.75, 1.0], dtype=torch.float64)
 
@@ -67,9 +68,12 @@ def test_inverse_positive_inverts_positive(multiplier: float) -> None:
     torch.testing.assert_close(positive(inverse_positive(value)), value, rtol=1e-10, atol=0)
 
 
+NO_LIMIT = torch.tensor(0.0)
+
+
 def test_scaled_multipliers_rise_over_the_bound_fall_under_it_and_rest_on_it() -> None:
     alpha, bounds, rate = torch.tensor([2.0, 2.0, 2.0]), torch.tensor([1e-2, 1e-4, 1e-6]), torch.tensor(0.1)
-    moved = scaled_multipliers(alpha, bounds * torch.tensor([1.5, 1.0, 0.0]), bounds, rate)
+    moved = scaled_multipliers(alpha, bounds * torch.tensor([1.5, 1.0, 0.0]), bounds, rate, NO_LIMIT)
     np.testing.assert_allclose(moved / alpha, np.exp([0.05, 0.0, -0.1]), rtol=1e-6)
 
 
@@ -77,15 +81,37 @@ def test_scaled_multipliers_come_back_from_as_low_as_they_went() -> None:
     """Unlike softplus's: its slope is gone down there, and a gradient step with it."""
     alpha, bound, rate = torch.tensor([1.0]), torch.tensor([1e-4]), torch.tensor(0.1)
     for _ in range(100):
-        alpha = scaled_multipliers(alpha, torch.zeros(1), bound, rate)
+        alpha = scaled_multipliers(alpha, torch.zeros(1), bound, rate, NO_LIMIT)
     low = alpha.clone()
     for _ in range(100):
-        alpha = scaled_multipliers(alpha, 50 * bound, bound, rate)
+        alpha = scaled_multipliers(alpha, 50 * bound, bound, rate, NO_LIMIT)
     assert low.item() == pytest.approx(np.exp(-10), rel=1e-4)
     assert alpha.item() == pytest.approx(1, rel=1e-4)
 
 
-def test_scaled_multipliers_stay_within_what_floats_can_multiply() -> None:
-    extremes = torch.tensor([1e6, 1e-6])
-    moved = scaled_multipliers(extremes, torch.tensor([1.0, 0.0]), torch.full((2,), 1e-2), torch.tensor(0.5))
+def test_scaled_multipliers_stay_within_their_limits() -> None:
+    extremes, least = torch.tensor([1e6, 1e-6, 0.3]), torch.tensor([1e-6, 1e-6, 0.3])
+    moved = scaled_multipliers(
+        extremes, torch.tensor([1.0, 0.0, 0.0]), torch.full((3,), 1e-2), torch.tensor(0.5), least
+    )
     torch.testing.assert_close(moved, extremes)
+
+
+def test_a_policy_without_a_network_moves_by_its_bound_at_fifty_times_the_least_multiplier() -> None:
+    """Choices with a probability of their own each: the best fit of centered weights has a KL of the bound."""
+    source = torch.Generator().manual_seed(0)
+    old = torch.softmax(torch.randn(200, generator=source, dtype=torch.float64), 0)
+    advantages = torch.randn(200, generator=source, dtype=torch.float64)
+    e_step_bound, bound = torch.tensor(1e-4, dtype=torch.float64), torch.tensor([3e-3, 0.02], dtype=torch.float64)
+
+    def log_weights(temperature: Tensor) -> Tensor:
+        return torch.log_softmax(torch.log(old) + advantages / temperature, 0)
+
+    def kl(temperature: Tensor) -> Tensor:
+        return (log_weights(temperature).exp() * (log_weights(temperature) - torch.log(old))).sum()
+
+    psi = log_weights(solved_temperature(kl, e_step_bound)).exp()
+    for alpha, limit in zip(50 * least_multipliers(e_step_bound, bound), bound, strict=True):
+        fitted = old + (psi - old) / alpha  # where the gradient of -(psi - old) log p + alpha KL(old || p) is zero
+        assert fitted.sum().item() == pytest.approx(1)
+        assert (old * (old / fitted).log()).sum().item() == pytest.approx(limit.item(), rel=0.2)

@@ -38,7 +38,7 @@ MISBEHAVING = {
     "writing": (lambda folder: (folder / "other").write_text("x"), "it did"),
     "removing": (lambda folder: (folder / "file").unlink(), "it did"),
     "a process": (lambda folder: subprocess.run(["true"], check=True), "it did"),
-    "no end": (loop, r"it took (more than )?\d+ s"),
+    "no end": (loop, r"it took (more than )?[\d.]+ s"),
     "memory": (lambda folder: None, "MiB"),
 }
 

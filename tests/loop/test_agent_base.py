@@ -13,6 +13,7 @@ from minerva.loop.agent import Agent, as_tensors, metrics_to_host
 from minerva.loop.stacking import Stack
 from minerva.trainers.ppo.agent import PPOAgent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.registry import trainer_class
 from minerva.trainers.sac.agent import SACAgent
 from minerva.trainers.vmpo.agent import VMPOAgent
 
@@ -32,6 +33,14 @@ def test_numbers_become_scalars_and_lists_become_vectors_of_one_dtype(dtype: tor
     }
     for name, value in given.items():
         assert torch.equal(found[name], torch.tensor(value, dtype=dtype)), name
+
+
+@pytest.mark.parametrize("algo", ["mpo", "ppo", "sac", "vmpo"])
+def test_no_state_has_a_float64_scalar(algo: Any) -> None:
+    """On a CPU torch.compile takes such a tensor for a number that may be read, and traces a whole update twice."""
+    state = leaves(trainer_class(algo)("Pendulum-v1", 0, "cpu", policy_layer_sizes=(4,)).agent.state)
+    assert state
+    assert not [name for name, value in state.items() if value.ndim == 0 and value.dtype == torch.float64]
 
 
 def test_tuples_are_lists_too_and_no_numbers_are_no_tensors() -> None:

@@ -1,5 +1,8 @@
 """The off-policy loop with many environments: the host waits for the device at reports, not at steps."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +65,28 @@ def test_nothing_is_read_from_the_device_between_two_reports(kind: Any, tmp_path
 @pytest.mark.parametrize(("envs", "steps"), [(1, 1_000), (15, 1_000), (16, 1_024), (1_024, 65_536)])
 def test_a_report_has_a_thousand_steps_or_64_of_each_environment(envs: int, steps: int) -> None:
     assert MPOTrainer("Pendulum-v1", engine="torch", **SMALL, num_envs=envs).report_every == steps
+
+
+PREPARED = """
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from minerva import MPOAgent
+
+agent = MPOAgent(2, 1, policy_layer_sizes=(4,), critic_layer_sizes=(4,))
+rows = {name: torch.zeros(8, 3, 2) for name in ("obs", "next_obs")} | {"actions": torch.zeros(8, 3, 1)}
+rows |= {name: torch.zeros(8, 3, 1) for name in ("rewards", "dones", "truncated")}
+print(make_fx(lambda batch: agent.prepared(batch))(rows).code)
+"""
+
+
+def test_a_batch_is_prepared_in_the_same_order_in_every_process() -> None:
+    """Sets are ordered by hashes, which each process draws; another order would have to be compiled anew."""
+    codes = set()
+    for hash_seed in ("1", "2", "3"):
+        command = [sys.executable, "-c", PREPARED]
+        ended = subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
+        )
+        codes.add(ended.stdout)
+    assert len(codes) == 1
+    assert "transpose" in codes.pop()

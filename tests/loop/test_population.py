@@ -66,7 +66,9 @@ def test_each_seed_is_the_run_it_would_be_alone(algo: str, tmp_path: Path) -> No
         own = alone(algo, seed, tmp_path / f"own{seed}", total_steps=steps)
         assert result.finished
         assert result.step == own.step == steps
-        assert (result.random, result.before) == (own.random, own.before)
+        assert result.random == own.random
+        # on some processors stacked networks round differently
+        assert result.before == pytest.approx(own.before, rel=1e-6)
         for found, expected in zip(weights(result.folder, algo), weights(own.folder, algo), strict=True):
             torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-4)
         files = [{path.name for path in folder.rglob("*.*")} for folder in (result.folder, own.folder)]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-LONGEST = {"reference": 40, "math": 250, "hyperparameters": 400, "presets": 150, "notation": 500, "results": 400}
+LONGEST = {"reference": 40, "math": 250, "hyperparameters": 400, "presets": 80, "notation": 300, "results": 200}
 """Characters of an entry of a generated page: a signature and what it begins with. Hand-written pages stay whole."""
 
 NAME = re.compile(r"[A-Za-z_]\w{2,}")

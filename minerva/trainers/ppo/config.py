@@ -59,8 +59,8 @@ class PPOConfig(OptimizerConfig):
 
     # Advantages
     gamma: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = None
-    """gamma: discount. None: 1 - 1 / H, where the horizon H is the mean length of episodes, 100 to 1,000 steps, as long
-    as none has terminated, and 100 from then on."""
+    """gamma: discount. None: 1 - 1 / H, where the horizon H is the mean length of episodes, 100 to 1,000 steps, and at
+    most 200 once one has terminated."""
     gae_lambda: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = None
     """lambda: trace parameter of GAE; 0 is the one-step estimate, 1 the full return. None: 1 - 1 / (2 sqrt(H))."""
     advantage_estimator: Literal["gae", "returns", "dae"] = "gae"

@@ -69,8 +69,8 @@ class VMPOConfig(OptimizerConfig):
 
     # Advantages
     gamma: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = None
-    """gamma: discount. None: 1 - 1 / H, where the horizon H is the mean length of episodes, 100 to 1,000 steps, as long
-    as none has terminated, and 100 from then on."""
+    """gamma: discount. None: 1 - 1 / H, where the horizon H is the mean length of episodes, 100 to 1,000 steps, and at
+    most 200 once one has terminated."""
     gae_lambda: Annotated[float | None, FRACTION, TENSOR, AlsoCalled("lam lmbda lambda_")] = None
     """lambda: trace parameter of GAE. None: 1 - 1 / (2 sqrt(H))."""
     advantage_estimator: Literal["returns", "gae", "dae"] = "gae"
@@ -90,7 +90,8 @@ class VMPOConfig(OptimizerConfig):
     temperature_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """Learning rate of the temperature."""
     centered_weights: bool = True
-    """Subtract from each weight its value without advantages: worse rows then repel. Needs topk_fraction 1."""
+    """Subtract from each weight its value without advantages: worse rows then repel, by the ratio of their probability
+    to the old one, and multipliers keep a lowest value. Needs topk_fraction 1."""
 
     # M-step
     m_steps: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_epochs num_epochs epochs update_epochs")] = 10
@@ -106,12 +107,13 @@ class VMPOConfig(OptimizerConfig):
     """Updates between replacements with old_policy "updates"; the most updates between them with "kl"."""
     epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.02
     """epsilon_mu: bound on the mean's KL."""
-    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 5e-6
+    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 5e-5
     """epsilon_sigma: bound on the standard deviation's KL."""
     epsilon_alpha: Annotated[float, POSITIVE, TENSOR] = 0.02
     """epsilon_alpha: bound on the KL of discrete actions, which have no mean and standard deviation."""
     alpha_update: Literal["gradient", "multiplicative"] = "multiplicative"
-    """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck."""
+    """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck; with
+    centered weights, not below a fiftieth of sqrt(epsilon_eta / bound)."""
     alpha_lr: Annotated[float, POSITIVE, TENSOR] = 0.1
     """beta_alpha: learning rate of the multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 

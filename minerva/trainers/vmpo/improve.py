@@ -15,10 +15,17 @@ from minerva.compute.tree import Tree, select, take
 from minerva.formulas.lagrange import floored, inverse_positive, positive, solved_temperature
 from minerva.formulas.returns import normalize, value_loss
 from minerva.formulas.statistics import effective_samples
-from minerva.formulas.trust_region import multiplier_loss, penalties, scaled_multipliers
+from minerva.formulas.trust_region import (
+    MULTIPLIER_MIN,
+    least_multipliers,
+    multiplier_loss,
+    penalties,
+    scaled_multipliers,
+)
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.losses import (
+    attraction_and_repulsion,
     centered,
     log_partition,
     mean_over,
@@ -112,7 +119,12 @@ class PolicyImprovement:
     def loss(self, outputs: Tree, alphas: Tensor, batch: Tree, target: Rows) -> tuple[Tensor, Rows]:
         """Return weighted NLL plus KL penalties plus value loss, and metrics; weights and multipliers are constants."""
         distribution = self.policy.distribution
-        nll = weighted_nll(target["weights"], distribution.log_prob(outputs["params"], batch["actions_raw"]))
+        log_prob = distribution.log_prob(outputs["params"], batch["actions_raw"])
+        if self.config.centered_weights:
+            old_log_prob = distribution.log_prob(batch["old"], batch["actions_raw"])
+            nll = attraction_and_repulsion(target["weights"], log_prob, old_log_prob)
+        else:
+            nll = weighted_nll(target["weights"], log_prob)
         costs = penalties(alphas, outputs["kls"])
         policy = policy_loss(nll, costs)
         value = value_loss(outputs["values"], batch["returns"])
@@ -242,8 +254,13 @@ def multiplier_step(
     """Return the multipliers [K] after a gradient or multiplicative step, and their loss before the step."""
     if config.alpha_update == "gradient":
         return _dual_step(alpha_loss, multipliers, kls, hyper["bounds"], hyper["alpha_lr"], optimizer)
-    before, _ = alpha_loss(multipliers["parameter"], kls, hyper["bounds"])
-    scaled = scaled_multipliers(positive(multipliers["parameter"]), kls, hyper["bounds"], hyper["alpha_lr"])
+    bounds = hyper["bounds"]
+    before, _ = alpha_loss(multipliers["parameter"], kls, bounds)
+    if config.centered_weights:
+        least = least_multipliers(hyper["epsilon_eta"], bounds)
+    else:
+        least = torch.full_like(bounds, MULTIPLIER_MIN)
+    scaled = scaled_multipliers(positive(multipliers["parameter"]), kls, bounds, hyper["alpha_lr"], least)
     return {**multipliers, "parameter": inverse_positive(scaled)}, before
 
 

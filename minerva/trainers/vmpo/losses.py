@@ -95,6 +95,20 @@ def weighted_nll(weights: Tensor, log_prob: Tensor) -> Tensor:
     return loss
 
 
+def attraction_and_repulsion(weights: Tensor, log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """Return the policy's loss for centered weights: likely where they are positive, unlikely where negative.  -> []
+
+    At the old policy its gradient is that of `weighted_nll`. A negative weight repels by the probability's ratio to the
+    old one, so less and less; the logarithm, which has no lower limit, would repel for ever, and the more the rarer the
+    action already is.
+    """
+    # LaTeX: \rho_t = \exp(\log\pi_\theta(a_t|s_t) - \log\pi_{old}(a_t|s_t))
+    ratio = torch.exp(log_prob - old_log_prob)
+    # LaTeX: \mathcal{L}_\pi^{NLL} = -\sum_t (\max(\psi_t, 0) \log\pi_\theta(a_t|s_t) + \min(\psi_t, 0) \rho_t)
+    loss = -(weights.clamp(min=0) * log_prob + weights.clamp(max=0) * ratio).sum()
+    return loss
+
+
 def mean_over(rows: Tensor, selected: Tensor, count: Tensor) -> Tensor:
     """Return the mean over the `count` selected rows; the other rows may hold any value, also NaN.  -> []"""
     # LaTeX: \bar{x} = \mathbb{E}_{t \in S}[x_t]

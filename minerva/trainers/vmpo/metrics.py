@@ -141,7 +141,7 @@ VALUE = (
 LOSSES = (
     Metric("loss/total", "Loss of policy and value together."),
     Metric("loss/policy", "Loss of the policy, penalties included.", loss_chart="policy"),
-    Metric("loss/policy_weighted_nll", "Negative weighted log-likelihood of the selected rows."),
+    Metric("loss/policy_weighted_nll", "Negative weighted log-likelihood; rows that repel count by the ratio."),
     Metric("loss/policy_kl_mean_pen", "Penalty on the mean's KL.", optional=True),
     Metric("loss/policy_kl_std_pen", "Penalty on the standard deviation's KL.", optional=True),
     Metric("loss/policy_kl_choice_pen", "Penalty on the KL of discrete actions.", optional=True),

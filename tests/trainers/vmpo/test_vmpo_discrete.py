@@ -35,8 +35,9 @@ def make_batch(seed: int = 0, moved: float = 1.0) -> dict[str, torch.Tensor]:
     return {**old, "returns": normal(ROWS), "advantages": normal(ROWS)}
 
 
-def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical() -> None:
-    agent, batch = make_agent(), make_batch()
+@pytest.mark.parametrize("centered", [True, False])
+def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical(centered: bool) -> None:
+    agent, batch = make_agent(centered_weights=centered), make_batch()
     rows = agent.validated_batch({name: agent._tensor(values) for name, values in batch.items()})
     source = torch.Generator().manual_seed(7)
     target = {
@@ -51,9 +52,11 @@ def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical() -> None:
     (grads,) = torch.autograd.grad(loss, vector)
 
     (logits,), values = agent.policy(batch["obs"]), agent.policy.get_value(batch["obs"]).squeeze(-1)
-    policy = Categorical(logits=logits)
-    kl = kl_divergence(Categorical(logits=batch["old_logits"]), policy).mean()
-    nll = -(target["weights"] * policy.log_prob(batch["actions"].squeeze(-1))).sum()
+    policy, old = Categorical(logits=logits), Categorical(logits=batch["old_logits"])
+    kl = kl_divergence(old, policy).mean()
+    taken, negative = batch["actions"], (target["weights"] < 0) & centered
+    ratio = (policy.probs / old.probs).gather(-1, taken).squeeze(-1)
+    nll = -(target["weights"] * torch.where(negative, ratio, policy.log_prob(taken.squeeze(-1)))).sum()
     expected = nll + 0.7 * kl + 0.5 * ((values - batch["returns"]) ** 2).mean()
     torch.testing.assert_close(loss, expected)
     wanted = torch.autograd.grad(expected, list(agent.policy.parameters()))

@@ -1,5 +1,6 @@
 """An update: KLs and multipliers against torch.distributions and by their signs, the losses' gradients, the rates."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.improve import minibatch
-from minerva.trainers.vmpo.losses import mean_over, trust_region_kls, weighted_nll
+from minerva.trainers.vmpo.losses import attraction_and_repulsion, mean_over, trust_region_kls, weighted_nll
 
 MakeAgent = Callable[..., VMPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
@@ -109,6 +110,41 @@ def test_each_constraint_moves_its_own_multiplier(
         paid = metrics[f"vmpo/{alpha}"] * metrics[f"kl/{constraint}_sel"]
         assert metrics[f"loss/policy_kl_{constraint}_pen"] == pytest.approx(paid, rel=1e-5, abs=1e-9)
     assert getattr(agent, raised) == pytest.approx(metrics[f"vmpo/{raised}"])
+
+
+@pytest.mark.parametrize(("centered", "falls_to"), [(True, 0.02 * (1e-4 / 0.03) ** 0.5), (False, 1e-6)])
+def test_a_policy_that_never_reaches_its_bound_keeps_a_penalty_with_centered_weights(
+    make_agent: MakeAgent, make_batch: MakeBatch, centered: bool, falls_to: float
+) -> None:
+    settings = {
+        "alpha_update": "multiplicative",
+        "alpha_lr": 10.0,
+        "m_steps": 1,
+        "policy_lr": 1e-12,
+        "epsilon_mu": 0.03,
+    }
+    agent = make_agent(centered_weights=centered, topk_fraction=1.0, epsilon_eta=1e-4, **settings)
+    found = [agent.update(make_batch(agent))["vmpo/alpha_mu"] for _ in range(3)]
+    assert found == pytest.approx([max(falls_to, math.exp(-10 * n)) for n in (1, 2, 3)], rel=1e-3)
+
+
+def test_repulsion_is_that_of_the_likelihood_at_the_old_policy_and_fades_as_the_action_becomes_rare() -> None:
+    source = torch.Generator().manual_seed(0)
+    weights, old = torch.randn(2, 20, generator=source, dtype=torch.float64)
+    assert (weights < 0).any()
+    assert (weights > 0).any()
+
+    def pull(moved: float, weights: Tensor) -> Tensor:
+        log_prob = (old + moved).requires_grad_()
+        (grads,) = torch.autograd.grad(attraction_and_repulsion(weights, log_prob, old), log_prob)
+        return -grads
+
+    attracted = weights.clamp(min=0)
+    torch.testing.assert_close(pull(0.0, weights), weights)  # as of weighted_nll, wherever the policy is
+    torch.testing.assert_close(pull(-2.0, attracted), attracted)
+    torch.testing.assert_close(pull(-2.0, weights - attracted), np.exp(-2) * (weights - attracted))
+    assert pull(-1000.0, weights - attracted).abs().max() == 0
+    torch.testing.assert_close(attraction_and_repulsion(attracted, old, old + 1), weighted_nll(attracted, old))
 
 
 def test_policy_loss_is_a_sum_so_that_repeating_every_row_changes_nothing(
