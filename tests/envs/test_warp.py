@@ -250,7 +250,7 @@ NETWORKS = {"policy_layer_sizes": (16,), "critic_layer_sizes": (16,)}
 SMALL: dict[Any, tuple[int, dict[str, Any]]] = {
     PPOTrainer: (256, {**NETWORKS, "rollout_steps": 8, "num_envs": 8, "minibatch_size": 32, "update_epochs": 2}),
     VMPOTrainer: (256, {"policy_layer_sizes": (16,), "rollout_steps": 8, "num_envs": 8, "minibatch_size": 32}),
-    MPOTrainer: (2_048, {**NETWORKS, "num_envs": 32, "updates_per_step": 1 / 64, "bfloat16_targets": False}),
+    MPOTrainer: (2_048, {**NETWORKS, "num_envs": 32, "updates_per_step": 1 / 64}),
 }
 """Steps to a report at which runs are stopped, and settings."""
 

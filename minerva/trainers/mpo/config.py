@@ -105,8 +105,9 @@ class MPOConfig(OptimizerConfig):
         ),
     ] = 50
     """Updates between hard copies of both networks into their targets."""
-    bfloat16_targets: bool = False
-    """Evaluate the target critic's hidden layers, most of an update's computation, in bfloat16."""
+    bfloat16_targets: bool | None = None
+    """Evaluate the target critic's hidden layers, most of an update's computation, in bfloat16. None: where the
+    processor has units for it, NVIDIA's since Ampere and Intel's with AMX."""
 
     # E-step
     action_samples: Annotated[int, AT_LEAST_ONE, AlsoCalled("num_samples")] = 16
@@ -176,7 +177,7 @@ class MPOConfig(OptimizerConfig):
         return std
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return the rules for the first spread, the critics' reduction, and the scales of rewards and observations."""
+        """Return the rules for the first spread, the critics' reduction, scales, and the precision of targets."""
         std = (self.first_std(actions) if actions else None) or 0.0
         rules = {
             "initial_std": f"{std:.3g}, the smaller of 0.3 and 0.7 / sqrt({actions} actions), "
@@ -187,6 +188,8 @@ class MPOConfig(OptimizerConfig):
             "scale_rewards": "rewards in thirds of the largest discounted return so far, because the critics' range is "
             f"{-self.critic_range:g} to {self.critic_range:g}",
             "normalize_observations": "zero mean and unit variance over all that were collected, because units differ",
+            "bfloat16_targets": "bfloat16 on processors with units for it (NVIDIA's since Ampere, Intel's with AMX), "
+            "because targets are most of an update",
         }
         used = {
             "initial_std": self.initial_std == "auto" and actions > 0,
@@ -194,6 +197,7 @@ class MPOConfig(OptimizerConfig):
             "critic_reduction": self.critics > 1 and self.critic_reduction == "auto",
             "scale_rewards": self.scale_rewards,
             "normalize_observations": self.normalize_observations,
+            "bfloat16_targets": self.bfloat16_targets is None,
         }
         return {name: rule for name, rule in rules.items() if used[name]}
 
@@ -204,15 +208,13 @@ class MPOConfig(OptimizerConfig):
         """Return the defaults for thousands of environments: large batches, and rates that are higher by as much.
 
         On dm_control's walker/run twice as many updates on half the rows, with rates of 6e-4, learn no more from a step
-        and take twice as long, and critics twice as wide are no better. Targets in bfloat16 take most of the time out
-        of an update with so many rows.
+        and take twice as long, and critics twice as wide are no better.
         """
         return {
             **cls.replay_at_scale(num_envs, updates=8, rows=2),
             "policy_lr": 1e-3,
             "q_lr": 1e-3,
             "target_networks_update_period": 25,
-            "bfloat16_targets": True,
         }
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from minerva.compute.functional import descend
 from minerva.compute.optim import Optimizer
 from minerva.compute.ranks import SINGLE, Ranks
+from minerva.compute.torch_private import multiplies_bfloat16
 from minerva.compute.tree import Tree
 from minerva.distributions import Gaussian
 from minerva.formulas.categorical import cross_entropy, expectation, expected_value, gaussian_histogram, projection
@@ -46,6 +47,10 @@ class PolicyEvaluation:
         self.mirrored = config.mirrored_samples and isinstance(policy.distribution, Gaussian)
         self.drawn_actions = -(-config.action_samples // 2) if self.mirrored else config.action_samples
         self.weights = self.critics.flat.matrices()
+        vector, given = self.critics.flat.vector, config.bfloat16_targets
+        fast = vector.dtype == torch.float32 and multiplies_bfloat16(vector.device)
+        self.bfloat16 = fast if given is None else given
+        """Whether the target critics' hidden layers are evaluated in bfloat16."""
         self.optimizer, self.ranks = optimizer, ranks
 
     def __call__(self, state: Tree, batch: Rows, target: Tensor, hyper: Rows) -> tuple[Tree, Rows]:
@@ -147,7 +152,7 @@ class PolicyEvaluation:
         each = [number.expand(shape.numel() // len(number), -1) for number, shape in zip(numbers, shapes, strict=True)]
         executed = torch.cat([actions.flatten(0, -2) for _, actions in pairs])
         states = torch.cat([number.flatten() for number in each])
-        outputs = self.critics(parameters, obs, executed, states, bfloat16=self.config.bfloat16_targets)
+        outputs = self.critics(parameters, obs, executed, states, bfloat16=self.bfloat16)
         parts = outputs.split([shape.numel() for shape in shapes], 1)
         return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -193,13 +198,13 @@ class ExactEvaluation(PolicyEvaluation):
         """
         shapes = [obs.shape[:-1] for obs in parts]
         obs = torch.cat([part.flatten(0, -2) for part in parts])
-        outputs = self.critics(state["q_target"], obs, bfloat16=self.config.bfloat16_targets).transpose(1, 2)
+        outputs = self.critics(state["q_target"], obs, bfloat16=self.bfloat16).transpose(1, 2)
         each = outputs.split([shape.numel() for shape in shapes], 2)
         return [part.unflatten(2, shape) for part, shape in zip(each, shapes, strict=True)]
 
     def target_values(self, state: Tree, obs: Tensor, actions: Tensor) -> Tensor:
         """Return Q' of the choice made in each state.  [..., O], [..., 1] -> [...]"""
-        outputs = self.critics(state["q_target"], obs, bfloat16=self.config.bfloat16_targets)
+        outputs = self.critics(state["q_target"], obs, bfloat16=self.bfloat16)
         return self.head.values(_chosen(outputs, actions), self.smaller(state))
 
 

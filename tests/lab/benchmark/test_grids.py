@@ -194,7 +194,7 @@ def test_times_are_written_with_their_unit(text: str, value: float) -> None:
 def test_hyperparameters_typed_as_options_are_the_ones_of_the_grid(algo: str) -> None:
     hyperparameters = {"policy_lr": 1e-30, "num_envs": 3, "policy_layer_sizes": [8, 4], "gamma": 0.5}
     types = config_class(algo).annotations()
-    flag = {"vmpo": "squash", "mpo": "bfloat16_targets"}.get(algo, "anneal_lr")
+    flag = {"vmpo": "squash", "mpo": "mirrored_samples"}.get(algo, "anneal_lr")
     for value in (True, False):
         changed = {**hyperparameters, flag: value}
         if "normalize_rewards" in types:

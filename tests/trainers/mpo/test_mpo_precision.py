@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from minerva.compute.torch_private import multiplies_bfloat16
 from minerva.compute.tree import leaves
+from minerva.trainers.mpo import evaluate
 from minerva.trainers.mpo.agent import MPOAgent
 
 EPS = 2**-8
@@ -58,3 +60,35 @@ def test_the_online_critic_and_all_that_is_kept_stay_in_full_precision() -> None
     assert torch.equal(*losses)
     low.update(batch(1))
     assert {value.dtype for value in leaves(low.state)} == {torch.float32, torch.int64}
+
+
+@pytest.mark.parametrize(("given", "units", "taken"), [(None, True, True), (None, False, False), (False, True, False)])
+def test_bfloat16_is_taken_on_processors_with_units_for_it_unless_said_otherwise(
+    given: bool | None, units: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "multiplies_bfloat16", lambda device: units)
+    sizes = {"policy_layer_sizes": (32, 32), "critic_layer_sizes": (64, 64)}
+    agent = MPOAgent(5, 2, **sizes, bfloat16_targets=given)  # type: ignore[arg-type]
+    rows = agent.prepared(batch(1))
+    arguments = (agent.state, rows, agent.draw_update(rows), agent.hyper())
+    found, expected = (each.evaluated.targets(*arguments)[0] for each in (agent, make(taken)))
+    assert torch.equal(found, expected)
+
+
+def test_float64_keeps_its_digits(double_precision: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "multiplies_bfloat16", lambda device: True)
+    sizes = {"policy_layer_sizes": (32, 32), "critic_layer_sizes": (64, 64)}
+    agent = MPOAgent(5, 2, **sizes, bfloat16_targets=None)  # type: ignore[arg-type]
+    assert not agent.evaluated.bfloat16
+
+
+def test_a_processor_without_units_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for units in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda units=units: units)
+        assert multiplies_bfloat16(cpu) is units
+    monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported")
+    assert not multiplies_bfloat16(cpu)
+    for version, units in (((7, 5), False), ((8, 0), True), ((9, 0), True)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, version=version: version)
+        assert multiplies_bfloat16(cuda) is units
