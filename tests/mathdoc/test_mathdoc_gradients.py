@@ -1,7 +1,17 @@
 """Right values with wrong gradients: every line with gradients is compared in them."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from changed_copies import SmallChecked
+
+from mathdoc.capture import Sample
+from mathdoc.gradient import gradient_difference
+from mathdoc.lexer import tokens
+from mathdoc.notation import Binding
+from mathdoc.parser import parse
+from mathdoc.verify import DIFFERENT
 
 ROW = '\'x_t\' = { var = "x", axes = "t", text = "x" }\n\'y\' = { var = "y", text = "y" }\n'
 CALL = "f(draw(3).requires_grad_(), 2.5 + seed)"
@@ -60,3 +70,19 @@ def test_at_a_kink_either_side_is_accepted(small: SmallChecked) -> None:
     at_the_kink = "f(torch.tensor([1.0, -1.0, 0.25]), 1.0)\nf(2 * draw(5), 0.7 + seed)"
     body = "# LaTeX: z_t = \\operatorname{clip}(x_t, -y, y)\nz = torch.clamp(x, -y, y)"
     assert [str(p) for p in small(body, ROW, at_the_kink).problems] == []
+
+
+def test_rounding_of_large_values_is_no_wrong_gradient() -> None:
+    """Of 0.001 beside up to 9e5 a difference has three digits left, and others may by chance have the same ones."""
+    z, x, y = (Binding(f"{name}_t", name, ("t",)) for name in "zxy")
+    tree = parse(tokens("x_t + y_t"), {x: None, y: None}, "t")
+    refused, unseen = [], []
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        large, small, weights = 9e5 * random.random(5) ** 5, 1e-3 * random.standard_normal(5), random.standard_normal(5)
+        right = Sample({x: large, y: small}, large + small, weights, {x: weights, y: weights})
+        refused += [seed] if gradient_difference(tree, z, right)[0] > DIFFERENT else []
+        missing = replace(right, gradients={x: weights, y: 0 * weights})
+        unseen += [seed] if gradient_difference(tree, z, missing)[0] <= DIFFERENT else []
+    assert refused == []
+    assert len(unseen) < 30

@@ -9,6 +9,7 @@ from mathdoc.capture import Sample
 from mathdoc.evaluate import Evaluation
 from mathdoc.named import Array, Named, arranged
 from mathdoc.notation import Binding
+from mathdoc.rounding import EPSILON
 from mathdoc.tree import Node
 
 STEP = 1e-5
@@ -24,7 +25,7 @@ class Slopes:
     expected: float
     found: float
     spread: float
-    """How far the formula's own differences lie apart: it is not zero at a kink, or where rounding rules."""
+    """How far the formula's own differences lie apart, or rounding moves one: large at a kink, or where that rules."""
     size: float
 
     @property
@@ -48,12 +49,13 @@ def slopes(tree: Node, left: Binding, sample: Sample) -> list[Slopes]:
     layout = arranged(left.axes or (), sample.result)
     assert layout is not None
 
-    def objective(values: dict[Binding, Array]) -> float:
+    def terms(values: dict[Binding, Array]) -> Array:
         value = Evaluation(values, sample.sizes, stopped=stops).run(tree)
-        return float(np.sum(value.over(layout.axes).reshape(sample.result.shape) * sample.weights))
+        weighted: Array = value.over(layout.axes).reshape(sample.result.shape) * sample.weights
+        return weighted
 
     largest = max((float(np.max(np.abs(slope), initial=0.0)) for slope in sample.gradients.values()), default=0.0)
-    return [_compared(objective, sample, binding, largest) for binding in sample.gradients]
+    return [_compared(terms, sample, binding, largest) for binding in sample.gradients]
 
 
 def gradient_difference(tree: Node, left: Binding, sample: Sample) -> tuple[float, str]:
@@ -62,24 +64,25 @@ def gradient_difference(tree: Node, left: Binding, sample: Sample) -> tuple[floa
 
 
 def _compared(
-    objective: Callable[[dict[Binding, Array]], float], sample: Sample, binding: Binding, largest: float
+    terms: Callable[[dict[Binding, Array]], Array], sample: Sample, binding: Binding, largest: float
 ) -> Slopes:
-    """Along a direction in which each entry moves in proportion to its own size."""
+    """Along a direction in which each entry moves in proportion to its own size, the derivative of the terms' sum."""
     values, slope = sample.values[binding], sample.gradients[binding]
     finite = np.isfinite(values)
     typical = float(np.median(np.abs(values[finite]))) if finite.any() else 0.0
     scale = np.where(finite, np.maximum(np.abs(values), 0.1 * typical or 1.0), 0.0)
     direction = scale * np.random.default_rng(0).standard_normal(slope.shape)
-    here = objective(sample.values)
+    here = float(np.sum(terms(sample.values)))
+    rounding = EPSILON * float(np.sum(np.abs(terms(sample.values)))) / STEP
 
     def moved(step: float) -> float:
-        return objective({**sample.values, binding: np.where(finite, values + step * direction, values)})
+        return float(np.sum(terms({**sample.values, binding: np.where(finite, values + step * direction, values)})))
 
     with np.errstate(all="ignore"):
         ahead, behind, far, back = moved(STEP), moved(-STEP), moved(2 * STEP), moved(-2 * STEP)
         expected = (ahead - behind) / (2 * STEP)
         others = ((far - back) / (4 * STEP), (ahead - here) / STEP, (here - behind) / STEP)
-        spread = max(abs(other - expected) for other in others)
+        spread = max(rounding, *(abs(other - expected) for other in others))
         found = float(np.sum(slope * direction))
     size = max(abs(expected), abs(found), 1e-3 * largest * float(np.max(scale, initial=0.0)), 1e-12)
     return Slopes(binding, expected, found, spread if np.isfinite(spread) else np.inf, size)
