@@ -121,7 +121,7 @@ def _trust_region(draw: Draw) -> None:
     trust_region.multiplier_loss(multipliers, kls, 0.02 + 0.05 * draw.rand(draw.act))
     bounds, violated = 0.04 + 0.02 * draw.rand(6), torch.tensor([-0.01, 0.02, 0.06, 0.3, -0.02, 0.4])
     stretched = torch.tensor([1.0, 1.1, 1.2, 1.3, 1.1e-6, 9e5])
-    least = trust_region.least_multipliers(draw.number(5.0, 9.0), bounds)
+    least = trust_region.least_multipliers(draw.number(5.0, 9.0), bounds, torch.linspace(0.02, 0.3, 6))
     trust_region.scaled_multipliers(stretched, violated, bounds, draw.number(0.6, 0.8), least)
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 MULTIPLIER_MIN, MULTIPLIER_MAX = 1e-6, 1e6
 """Range of multipliers that are updated multiplicatively."""
-LEAST_SHARE = 0.02
-"""Lowest multiplier with centered weights, beside the one that would keep a policy without a network to its bound."""
 
 
 def penalties(multipliers: Tensor, kls: Tensor) -> Tensor:
@@ -31,17 +29,17 @@ def multiplier_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
     return loss
 
 
-def least_multipliers(e_step_bound: Tensor, bounds: Tensor) -> Tensor:
-    """Return the lowest multipliers with centered weights.  [], [K] -> [K]
+def least_multipliers(e_step_bound: Tensor, bounds: Tensor, shares: Tensor) -> Tensor:
+    """Return the lowest multipliers with centered weights.  [], [K], [K] -> [K]
 
     Centered weights sum to zero: without a penalty their likelihood has no maximum. A policy that could fit each row by
     itself would move by a KL of the E-step's bound over the squared multiplier, so by a constraint's bound at the root
-    of their ratio. A network, which fits only what rows share, needs less, and less the more of the weights is noise.
-    Where it cannot reach its bound at all, because advantages are noise or choices nearly certain, a multiplier that
-    fell on and on would later let one update pass far beyond the bound.
+    of their ratio. A network, which fits only what rows share, needs a share of it, and less the more of the weights
+    is noise. A multiplier that fell on and on would take it to its bound by noise alone; and where it cannot reach its
+    bound at all, because choices are nearly certain, would later let one update pass far beyond the bound.
     """
-    # LaTeX: \alpha^{min}_j = 0.02 \sqrt{\frac{\epsilon_\eta}{\epsilon_j}}
-    least = LEAST_SHARE * torch.sqrt(e_step_bound / bounds)
+    # LaTeX: \alpha^{min}_j = c_j \sqrt{\frac{\epsilon_\eta}{\epsilon_j}}
+    least = shares * torch.sqrt(e_step_bound / bounds)
     return least
 
 

@@ -97,7 +97,7 @@ def test_scaled_multipliers_stay_within_their_limits() -> None:
     torch.testing.assert_close(moved, extremes)
 
 
-def test_a_policy_without_a_network_moves_by_its_bound_at_fifty_times_the_least_multiplier() -> None:
+def test_a_policy_without_a_network_moves_by_its_bound_where_the_least_multiplier_is_a_whole_one() -> None:
     """Choices with a probability of their own each: the best fit of centered weights has a KL of the bound."""
     source = torch.Generator().manual_seed(0)
     old = torch.softmax(torch.randn(200, generator=source, dtype=torch.float64), 0)
@@ -111,7 +111,8 @@ def test_a_policy_without_a_network_moves_by_its_bound_at_fifty_times_the_least_
         return (log_weights(temperature).exp() * (log_weights(temperature) - torch.log(old))).sum()
 
     psi = log_weights(solved_temperature(kl, e_step_bound)).exp()
-    for alpha, limit in zip(50 * least_multipliers(e_step_bound, bound), bound, strict=True):
+    whole = least_multipliers(e_step_bound, bound, torch.ones(2))
+    for alpha, limit in zip(whole, bound, strict=True):
         fitted = old + (psi - old) / alpha  # where the gradient of -(psi - old) log p + alpha KL(old || p) is zero
         assert fitted.sum().item() == pytest.approx(1)
         assert (old * (old / fitted).log()).sum().item() == pytest.approx(limit.item(), rel=0.2)

@@ -30,6 +30,8 @@ SCALAR_FIELDS = ("returns", "advantages", "restarting_weights", "importance_weig
 """Fields of a caller's batch with one number per row, given as [n] or [n, 1]."""
 BOUND_SETTINGS = {"mean": "epsilon_mu", "std": "epsilon_sigma", "choice": "epsilon_alpha"}
 """The config field that bounds each trust region's KL."""
+LEAST_SHARES = {"mean": 0.1, "std": 0.1, "choice": 0.02}
+"""Each trust region's lowest multiplier with centered weights, beside the one that a policy without a network needs."""
 OLD_PARAMETERS = {"mean": "old_means", "log_std": "old_log_stds", "logits": "old_logits"}
 """Fields of a caller's batch with the old policy's parameters, by parameter."""
 
@@ -235,6 +237,7 @@ class VMPOAgent(Agent):
             "policy_lr": remaining * config.policy_lr,
             "value_lr": remaining * config.value_lr,
             "bounds": [share * getattr(config, BOUND_SETTINGS[region]) for region in self.distribution.trust_regions],
+            "least_shares": [LEAST_SHARES[region] for region in self.distribution.trust_regions],
         }
 
     # --- a caller's batch -----------------------------------------------------------------------------------

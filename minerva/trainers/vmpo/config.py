@@ -113,7 +113,7 @@ class VMPOConfig(OptimizerConfig):
     """epsilon_alpha: bound on the KL of discrete actions, which have no mean and standard deviation."""
     alpha_update: Literal["gradient", "multiplicative"] = "multiplicative"
     """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck; with
-    centered weights, not below a fiftieth of sqrt(epsilon_eta / bound)."""
+    centered weights, not below sqrt(epsilon_eta / bound) times 0.1, or 0.02 for discrete actions."""
     alpha_lr: Annotated[float, POSITIVE, TENSOR] = 0.1
     """beta_alpha: learning rate of the multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 

@@ -257,7 +257,7 @@ def multiplier_step(
     bounds = hyper["bounds"]
     before, _ = alpha_loss(multipliers["parameter"], kls, bounds)
     if config.centered_weights:
-        least = least_multipliers(hyper["epsilon_eta"], bounds)
+        least = least_multipliers(hyper["epsilon_eta"], bounds, hyper["least_shares"])
     else:
         least = torch.full_like(bounds, MULTIPLIER_MIN)
     scaled = scaled_multipliers(positive(multipliers["parameter"]), kls, bounds, hyper["alpha_lr"], least)

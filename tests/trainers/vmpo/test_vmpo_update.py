@@ -112,7 +112,7 @@ def test_each_constraint_moves_its_own_multiplier(
     assert getattr(agent, raised) == pytest.approx(metrics[f"vmpo/{raised}"])
 
 
-@pytest.mark.parametrize(("centered", "falls_to"), [(True, 0.02 * (1e-4 / 0.03) ** 0.5), (False, 1e-6)])
+@pytest.mark.parametrize(("centered", "falls_to"), [(True, 0.1 * (1e-4 / 0.03) ** 0.5), (False, 1e-6)])
 def test_a_policy_that_never_reaches_its_bound_keeps_a_penalty_with_centered_weights(
     make_agent: MakeAgent, make_batch: MakeBatch, centered: bool, falls_to: float
 ) -> None:
