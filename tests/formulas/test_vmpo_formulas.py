@@ -97,7 +97,7 @@ def test_scaled_multipliers_stay_within_their_limits() -> None:
     torch.testing.assert_close(moved, extremes)
 
 
-def test_a_policy_without_a_network_moves_by_its_bound_where_the_least_multiplier_is_a_whole_one() -> None:
+def test_a_policy_without_a_network_moves_by_its_bound_at_the_least_multiplier_with_a_share_of_one() -> None:
     """Choices with a probability of their own each: the best fit of centered weights has a KL of the bound."""
     source = torch.Generator().manual_seed(0)
     old = torch.softmax(torch.randn(200, generator=source, dtype=torch.float64), 0)

@@ -72,8 +72,8 @@ def _compared(
     typical = float(np.median(np.abs(values[finite]))) if finite.any() else 0.0
     scale = np.where(finite, np.maximum(np.abs(values), 0.1 * typical or 1.0), 0.0)
     direction = scale * np.random.default_rng(0).standard_normal(slope.shape)
-    here = float(np.sum(terms(sample.values)))
-    rounding = EPSILON * float(np.sum(np.abs(terms(sample.values)))) / STEP
+    unmoved = terms(sample.values)
+    here, rounding = float(np.sum(unmoved)), EPSILON * float(np.sum(np.abs(unmoved))) / STEP
 
     def moved(step: float) -> float:
         return float(np.sum(terms({**sample.values, binding: np.where(finite, values + step * direction, values)})))

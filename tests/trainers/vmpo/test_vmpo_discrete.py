@@ -76,6 +76,13 @@ def test_the_only_multiplier_rises_with_a_kl_above_its_bound_and_falls_below(mov
     assert not {"vmpo/alpha_mu", "kl/mean", "train/mean_abs_action"} & metrics.keys()
 
 
+def test_the_multiplier_of_choices_may_fall_further_than_those_of_a_gaussian() -> None:
+    agent = make_agent(alpha_lr=50.0, policy_lr=1e-12, epsilon_alpha=0.03, epsilon_eta=1e-4)
+    batch = {**make_batch(), "old_logits": agent.policy(make_batch()["obs"])[0].detach()}
+    agent.update(batch)
+    assert agent.update(batch)["vmpo/alpha"] == pytest.approx(0.02 * (1e-4 / 0.03) ** 0.5)
+
+
 def test_acting_returns_the_choice_the_value_and_the_logits() -> None:
     agent, obs = make_agent(), torch.randn(7, OBS)
     action, value, logits = agent.act(obs, deterministic=True)

@@ -122,10 +122,13 @@ def test_a_policy_that_never_reaches_its_bound_keeps_a_penalty_with_centered_wei
         "m_steps": 1,
         "policy_lr": 1e-12,
         "epsilon_mu": 0.03,
+        "epsilon_sigma": 0.03,
     }
     agent = make_agent(centered_weights=centered, topk_fraction=1.0, epsilon_eta=1e-4, **settings)
-    found = [agent.update(make_batch(agent))["vmpo/alpha_mu"] for _ in range(3)]
-    assert found == pytest.approx([max(falls_to, math.exp(-10 * n)) for n in (1, 2, 3)], rel=1e-3)
+    metrics = [agent.update(make_batch(agent)) for _ in range(3)]
+    for alpha in ("vmpo/alpha_mu", "vmpo/alpha_sigma"):
+        falling = [max(falls_to, math.exp(-10 * n)) for n in (1, 2, 3)]
+        assert [each[alpha] for each in metrics] == pytest.approx(falling, rel=1e-3)
 
 
 def test_repulsion_is_that_of_the_likelihood_at_the_old_policy_and_fades_as_the_action_becomes_rare() -> None:
