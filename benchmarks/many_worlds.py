@@ -12,9 +12,13 @@ A run is evaluated once its returns while training reach `--near` of the score, 
 `--steps`: evaluating stops the training. `--eager` runs the simulator without graphs and `--compile off` the learner
 without, to find errors. `--uncompiled` runs the learner as graphs of PyTorch's own kernels: they begin sooner than
 compiled ones, and are slower.
+
+With `--at-once 3` three processes run side by side: rates then wait until all three have compiled and take turns at the
+seconds that are measured; runs for a score share the GPU, and are slower for it.
 """
 
 import argparse
+import fcntl
 import json
 import subprocess
 import sys
@@ -57,12 +61,13 @@ def parsed() -> argparse.Namespace:
     p.add_argument("--uncompiled", action="store_true", help="graphs without torch.compile")
     p.add_argument("--eager", action="store_true")
     p.add_argument("--limit", type=float, default=560, help="seconds of one measurement")
+    p.add_argument("--at-once", type=int, default=1, help="measurements side by side")
     p.add_argument("--one", help=argparse.SUPPRESS)
     return p.parse_args()
 
 
 def main() -> None:
-    """Run every measurement as a process of its own, one after the other."""
+    """Run every measurement as a process of its own."""
     args = parsed()
     if args.one:
         print("RESULT " + json.dumps(measured(args, json.loads(args.one))), flush=True)
@@ -83,16 +88,21 @@ def main() -> None:
             for seed in args.seeds
         ]
     results = []
-    for one in wanted:
-        results.append({**one, **in_process(args, one)})
-        print(json.dumps({name: value for name, value in results[-1].items() if name != "curve"}), flush=True)
-        args.out.write_text(json.dumps(results, indent=1))
+    at_once = min(args.at_once, len(wanted))
+    wanted = [{**one, "at_once": at_once} for one in wanted]
+    args.out.with_suffix(".turns").unlink(missing_ok=True)
+    with ThreadPoolExecutor(at_once) as pool:
+        measuring = [pool.submit(in_process, args, number, one) for number, one in enumerate(wanted)]
+        for one, measurement in zip(wanted, measuring, strict=True):
+            results.append({**one, **measurement.result()})
+            print(json.dumps({name: value for name, value in results[-1].items() if name != "curve"}), flush=True)
+            args.out.write_text(json.dumps(results, indent=1))
 
 
-def in_process(args: argparse.Namespace, one: dict) -> dict:
+def in_process(args: argparse.Namespace, number: int, one: dict) -> dict:
     one = {**one, "began": time.time()}
     command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(one)]
-    with args.out.with_suffix(".log").open("w+") as log:  # also to be read meanwhile
+    with args.out.with_suffix(f".{number}.log").open("w+") as log:  # also to be read meanwhile
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             process.wait(args.limit)
@@ -114,6 +124,7 @@ class Clock(Callback):
         self.args, self.one, self.about, self.evaluator = args, one, about, evaluator
         self.reports, self.curve = [], []
         self.told = 0.0
+        self.turns = args.out.with_suffix(".turns").open("a")
 
     @property
     def now(self) -> float:
@@ -122,6 +133,8 @@ class Clock(Callback):
 
     def on_update(self, step: int, metrics: dict, trainer: object) -> bool:
         """Note a report. A rate ends after its seconds, a run for a score at an evaluation that reaches it."""
+        if self.args.what == "rate" and len(self.reports) == 3:
+            self.wait_for_turn()
         self.reports.append((self.now, step, metrics.get("train/episode_return")))
         if self.args.what == "rate":
             return len(self.reports) > 4 and self.reports[-1][0] - self.reports[3][0] > self.args.seconds
@@ -132,6 +145,16 @@ class Clock(Callback):
             self.told = self.now
             print("RESULT " + json.dumps(self.result()), flush=True)
         return bool(self.reached())
+
+    def wait_for_turn(self) -> None:
+        """Wait until all processes have compiled, at most two minutes, and then for those that measure."""
+        self.turns.write("compiled\n")
+        self.turns.flush()
+        for _ in range(120):
+            if len(Path(self.turns.name).read_text().split()) >= self.one["at_once"]:
+                break
+            time.sleep(1)
+        fcntl.flock(self.turns, fcntl.LOCK_EX)  # until this process ends
 
     def evaluation_is_due(self, step: int) -> bool:
         """Return whether the returns while training are near the score, and the last evaluation is long ago."""

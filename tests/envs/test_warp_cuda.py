@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
-from minerva.compute.tree import copy_
+from minerva.compute.tree import copy_, mapped
 from minerva.data.rollout import RolloutWriter
 from minerva.envs.engines.registry import make_engine
 from minerva.envs.engines.warp import WarpEngine
@@ -79,8 +80,8 @@ def test_the_gpu_simulates_what_the_cpu_does(env: str) -> None:
     source = torch.Generator().manual_seed(0)
     for _ in range(10):
         actions = 2 * torch.rand(16, cpu.action.size, generator=source) - 1
-        states = {name: values.cpu() for name, values in gpu.state["simulation"]["data"].items()}
-        copy_(cpu.state["simulation"]["data"], states)
+        # with what is remembered: a world that began anew did so from its own device's random numbers
+        copy_(cpu.state["simulation"], mapped(Tensor.cpu, gpu.state["simulation"]))
         one, other = gpu.step(actions.cuda()), cpu.step(actions)
         assert_close(one.next_obs.cpu(), other.next_obs, rtol=1e-3, atol=1e-3)
         assert_close(one.rewards.cpu(), other.rewards, rtol=1e-3, atol=1e-3)
