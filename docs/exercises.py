@@ -13,7 +13,17 @@ from torch import Tensor
 
 from minerva.data.normalizers import ACTIVE_MIN, ReturnScale, RewardNorm, RunningNorm, standardized
 from minerva.distributions import SquashedGaussian
-from minerva.formulas import categorical, gaussian, horizon, lagrange, optimizers, returns, statistics, trust_region
+from minerva.formulas import (
+    categorical,
+    exploration,
+    gaussian,
+    horizon,
+    lagrange,
+    optimizers,
+    returns,
+    statistics,
+    trust_region,
+)
 from minerva.lab.analysis import statistics as analysis
 from minerva.spec import ActionSpec
 from minerva.trainers.mpo import losses as mpo
@@ -123,6 +133,7 @@ def _trust_region(draw: Draw) -> None:
     stretched = torch.tensor([1.0, 1.1, 1.2, 1.3, 1.1e-6, 9e5])
     least = trust_region.least_multipliers(draw.number(5.0, 9.0), bounds, torch.linspace(0.02, 0.3, 6))
     trust_region.scaled_multipliers(stretched, violated, bounds, draw.number(0.6, 0.8), least)
+    trust_region.least_multipliers(draw.number(5.0, 9.0), bounds, torch.tensor([0.0, 1e-8, 0.0, 0.1, 0.0, 0.2]))
 
 
 def _optimizers(draw: Draw) -> None:
@@ -317,9 +328,11 @@ def _vmpo(draw: Draw) -> None:
     weights, log_total = vmpo.log_partition(score, counted, importance)
     vmpo.temperature_loss(temperature, log_total, counted, draw.number(0.05, 0.2))
     vmpo.weights_kl(weights, score, log_total, counted)
-    vmpo.centered(weights, restarting, importance)
+    even = vmpo.even_weights(restarting, importance)
     vmpo.weighted_nll(weights, draw(draw.rows))
-    vmpo.attraction_and_repulsion(draw(draw.rows), draw(draw.rows), draw(draw.rows))
+    ratio = vmpo.probability_ratio(draw(draw.rows), draw(draw.rows))
+    vmpo.centered_nll(draw(draw.rows), draw(draw.rows), draw(draw.rows), ratio)
+    vmpo.controlled_nll(weights, even, draw(draw.rows), ratio)
     vmpo.trust_region_kls(
         {"mean": draw.rand(draw.rows, draw.act), "std": draw.rand(draw.rows, draw.act)}, selected, selected.sum()
     )
@@ -329,6 +342,8 @@ def _vmpo(draw: Draw) -> None:
 
 
 def _ppo(draw: Draw) -> None:
+    for number in (1, draw.act, draw.batch, draw.rows):
+        exploration.first_log_std(number)
     clip_ratio = draw.number(0.15, 0.3)
     ratio_log = ppo.log_ratio(0.4 * draw(draw.rows), 0.4 * draw(draw.rows))
     ratio = torch.exp(ratio_log)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from minerva.errors import ConfigError
+from minerva.formulas.exploration import first_log_std
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,12 @@ def rule_of_rewards(normalized: bool | None) -> dict[str, str]:
     return {"normalize_rewards": f"{rule}{apart}"}
 
 
+def rule_of_first_std(given: float | Literal["auto"] | None, actions: int) -> dict[str, str]:
+    """Return the rule for the first spread of PPO's and V-MPO's actions, as `Config.derived` does."""
+    rule = f"-max(1, log D) / 2 for D = {actions}, because many actions that vary at once explore too widely"
+    return {"initial_log_std": f"{first_log_std(actions):.3g}, {rule}"} if given == "auto" and actions else {}
+
+
 def rules_of_horizon(gamma: float | None, gae_lambda: float | None) -> dict[str, str]:
     """Return the rules for how far ahead rewards count in PPO and V-MPO, as `Config.derived` does."""
     rules = {
@@ -326,7 +333,8 @@ def _typed(name: str, value: Any, wanted: Any) -> Any:
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         words = [word for part in arguments if get_origin(part) is Literal for word in get_args(part)]
-        return value if value is None or value in words else _typed(name, value, arguments[0])
+        words += [None] if types.NoneType in arguments else []
+        return value if value in words else _typed(name, value, arguments[0])
     if origin is Literal:
         if value not in arguments:
             raise ConfigError(f"{name} is {value!r}: it must be one of {', '.join(map(str, arguments))}.")

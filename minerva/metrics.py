@@ -88,6 +88,11 @@ def _range_rule(metric: Metric) -> Rule:
 
 LEARNING_RATE = Metric("charts/learning_rate", "Learning rate of the policy in this update.", chart="learning rate")
 DISCOUNT = Metric("charts/discount", "Discount, where it follows from the length of episodes.", optional=True)
+PACE = Metric(
+    "charts/pace",
+    "Part of a step that the policy makes: below 1 where advantages are far smaller than usual.",
+    optional=True,
+)
 
 MEAN_KL = Panel(
     "Mean: KL over its bound",

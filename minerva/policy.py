@@ -101,8 +101,7 @@ def load_policy(
     own_networks = networks_for(about, own_networks, path)
     try:
         made = agent_class(about["algo"])
-        # a setting that did not exist yet has the value that stands for its absence
-        config = config_class(about["algo"]).from_dict({**made.BY_HAND, **about["hyperparameters"]})
+        config = config_class(about["algo"]).from_dict(made.stored_settings(about["hyperparameters"]))
         _check_facts(about)
         observation, action = ObservationSpec.from_dict(about["observation"]), ActionSpec.from_dict(about["action"])
         weights = state["trainer"]["agent"]

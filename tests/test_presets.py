@@ -152,11 +152,20 @@ def test_an_agent_that_is_made_directly_has_the_first_versions_values(algo: str)
     assert {name: config[name] for name in source.values} == source.values
 
 
-def test_a_task_that_nobody_tuned_gets_what_the_tuned_ones_share() -> None:
+def test_a_task_that_nobody_tuned_gets_what_the_tuned_ones_share_but_for_the_m_steps_loss() -> None:
     changes = preset_for("vmpo", "Hopper-v5", "auto").changes(config_class("vmpo")())
     rewards = {"normalize_rewards": None}  # which is yes, but for dm_control
     horizon = {"gamma": 0.99, "gae_lambda": 0.95, "num_envs": 32, "rollout_steps": 64}
-    assert changes == {"total_steps": 1_000_000, **rewards, **horizon, "epsilon_sigma": 5e-6}
+    assert changes == {
+        "total_steps": 1_000_000,
+        **rewards,
+        **horizon,
+        "initial_log_std": -0.5,  # by the rule -0.549
+        "m_step_loss": "centered",
+        "epsilon_eta": 1e-4,
+        "epsilon_mu": 0.02,
+        "epsilon_sigma": 5e-6,
+    }
 
 
 def test_none_is_written_as_a_word(tmp_path: Path) -> None:

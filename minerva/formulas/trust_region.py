@@ -30,7 +30,7 @@ def multiplier_loss(multipliers: Tensor, kls: Tensor, bounds: Tensor) -> Tensor:
 
 
 def least_multipliers(e_step_bound: Tensor, bounds: Tensor, shares: Tensor) -> Tensor:
-    """Return the lowest multipliers with centered weights.  [], [K], [K] -> [K]
+    """Return the lowest multipliers with centered weights; those with a share of 0 have no limit of their own.  -> [K]
 
     Centered weights sum to zero: without a penalty their likelihood has no maximum. A policy that could fit each row by
     itself would move by a KL of the E-step's bound over the squared multiplier, so by a constraint's bound at the root
@@ -38,8 +38,8 @@ def least_multipliers(e_step_bound: Tensor, bounds: Tensor, shares: Tensor) -> T
     is noise. A multiplier that fell on and on would take it to its bound by noise alone; and where it cannot reach its
     bound at all, because choices are nearly certain, would later let one update pass far beyond the bound.
     """
-    # LaTeX: \alpha^{min}_j = c_j \sqrt{\frac{\epsilon_\eta}{\epsilon_j}}
-    least = shares * torch.sqrt(e_step_bound / bounds)
+    # LaTeX: \alpha^{min}_j = \max(c_j \sqrt{\frac{\epsilon_\eta}{\epsilon_j}}, 10^{-6})
+    least = torch.clamp(shares * torch.sqrt(e_step_bound / bounds), min=MULTIPLIER_MIN)
     return least
 
 

@@ -126,6 +126,11 @@ class Agent(ABC):
         return cls(obs_dim, act_dim, device=device, seed=seed, ranks=ranks, config=config, own_networks=own_networks)
 
     @classmethod
+    def stored_settings(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a checkpoint's settings; one that did not exist yet has the value that stands for its absence."""
+        return {**cls.BY_HAND, **stored}
+
+    @classmethod
     def _config_by_hand(cls, layer_sizes: Sequence[Sequence[int]], hyperparameters: Mapping[str, Any]) -> Config:
         trainer = cls.CONFIG.__name__.replace("Config", "Trainer")
         for name in cls.CONFIG.fields_with(LOOP):

@@ -67,7 +67,8 @@ def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> 
 
 def test_what_the_task_decides_is_printed_before_training(finished_run: FinishedRun) -> None:
     printed = " ".join(finished_run.output.split())
-    assert "derived from the task: normalize_rewards: rewards divided by the standard deviation" in printed
+    assert "derived from the task: initial_log_std: -0.5, -max(1, log D) / 2 for D = 1, because" in printed
+    assert "; normalize_rewards: rewards divided by the standard deviation" in printed
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(

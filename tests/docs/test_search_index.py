@@ -31,6 +31,7 @@ ITEMS = [
     entry("source/body/#annotated-source", 2, "Annotated Source", LISTING),
     entry("reference/body/#functions", 2, "Functions", ""),
     entry("reference/body/#fall", 3, "fall", "<pre><code>def fall(height)</code></pre> <p>How long it takes.</p>"),
+    entry("reference/body/#__call__", 5, "__call__", "<pre><code>def __call__(self)</code></pre> <p>Fall.</p>"),
     entry("reference/minerva/#fall", 3, "fall", "<pre><code>def fall(height)</code></pre> <p>How long it takes.</p>"),
 ]
 

@@ -26,6 +26,7 @@ class Planted(NamedTuple):
 MOMENTS = r"v'_j = \frac{c v_j + n \bar{v}_j + \frac{c n}{c'} \Delta_j^2}{c'}"
 POLICY = r"\mathcal{L}_\pi = -\frac{1}{B} \sum_b \sum_i \psi_{b,i} \log\pi(a_{b,i}|s_b)"
 DUAL = r"\mathcal{L}_\eta = \eta (\epsilon_\eta + \frac{1}{B} \sum_b \log \sum_i \exp(Q_{b,i} / \eta) - \log N)"
+LIKELIHOOD = "    # LaTeX: \\mathcal{L}_\\pi^{NLL} = -\\sum_t \\psi_t \\log\\pi_\\theta(a_t|s_t)\n"
 CLIPPED = r"V_{old}(s_t) + \operatorname{clip}(V_\theta(s_t) - V_{old}(s_t), -\epsilon_{clip}, \epsilon_{clip})"
 SWAPPED = r"V_\theta(s_t) + \operatorname{clip}(V_{old}(s_t) - V_\theta(s_t), -\epsilon_{clip}, \epsilon_{clip})"
 BOOTSTRAP = "    # LaTeX: y = R + \\Gamma (1 - e) V(s')\n"
@@ -99,8 +100,8 @@ WRONG = [
     Planted(
         "a stop-gradient that is not there",
         "trainers.vmpo.losses",
-        r"\mathcal{L}_\pi^{NLL} = -\sum_t \psi_t \log\pi_\theta(a_t|s_t)",
-        r"\mathcal{L}_\pi^{NLL} = -\sum_t \psi_t \operatorname{sg}(\log\pi_\theta(a_t|s_t))",
+        LIKELIHOOD,
+        LIKELIHOOD.replace(r"\log\pi_\theta(a_t|s_t)", r"\operatorname{sg}(\log\pi_\theta(a_t|s_t))"),
         r"their gradients in `\log\pi_\theta(a_t|s_t)` differ",
     ),
     Planted("a swapped term", "trainers.ppo.losses", CLIPPED, SWAPPED, "the formula gives"),

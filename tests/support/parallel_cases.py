@@ -204,7 +204,10 @@ CASES: dict[str, Callable[[Ranks], Result]] = {
     ),
     "vmpo minibatches": lambda ranks: vmpo(ranks, minibatch_size=20 // ranks.count, m_steps=3, updates_per_rollout=2),
     "vmpo centered": lambda ranks: vmpo(
-        ranks, minibatch_size=20 // ranks.count, m_steps=2, centered_weights=True, topk_fraction=1.0
+        ranks, minibatch_size=20 // ranks.count, m_steps=2, m_step_loss="centered", topk_fraction=1.0
+    ),
+    "vmpo control variate": lambda ranks: vmpo(
+        ranks, minibatch_size=20 // ranks.count, m_steps=2, m_step_loss="control_variate", topk_fraction=1.0
     ),
     "vmpo ties": vmpo_ties,
     "mpo": mpo,

@@ -1,7 +1,8 @@
 """The search index without what would be found twice: a site of some hundred pages of code has megabytes of it.
 
-Listings of whole files and headings without text leave it. So that every name is still found, the annotated source of a
-module is found by the names that occur nowhere else in the index of that module.
+Listings of whole files, headings without text and special methods, which are found by their class, leave it. So that
+every other name is still found, the annotated source of a module is found by the names that occur nowhere else in the
+index of that module.
 """
 
 import builtins
@@ -12,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-LONGEST = {"reference": 40, "math": 250, "hyperparameters": 400, "presets": 80, "notation": 300, "results": 200}
+LONGEST = {"reference": 40, "math": 200, "hyperparameters": 400, "presets": 80, "notation": 300, "results": 200}
 """Characters of an entry of a generated page: a signature and what it begins with. Hand-written pages stay whole."""
 
 NAME = re.compile(r"[A-Za-z_]\w{2,}")
@@ -46,7 +47,9 @@ def _repeated(entry: dict[str, Any]) -> bool:
     if kind == "source" or entry["title"] == "Full Source":
         return True
     of_the_public_names = entry["location"].startswith("reference/minerva/#")
-    return of_the_public_names or (kind in ("math", "reference") and entry["level"] > 1 and not entry["text"])
+    special_method = kind == "reference" and entry["title"].startswith("__")
+    empty = kind in ("math", "reference") and entry["level"] > 1 and not entry["text"]
+    return of_the_public_names or special_method or empty
 
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:

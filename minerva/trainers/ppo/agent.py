@@ -10,8 +10,10 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
+from minerva.data.pace import with_pace
 from minerva.distributions import Gaussian, distribution_of
-from minerva.formulas.returns import explained_variance, mean_square, pace, usual_square
+from minerva.formulas.exploration import first_log_std
+from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows
 from minerva.networks.bounds import Bound, action_bounds
 from minerva.networks.observations import ObservationEncoder
@@ -60,9 +62,10 @@ class PPOAgent(Agent):
 
     def _make(self, obs_dim: int, action: ActionSpec, action_low: Bound | None, action_high: Bound | None) -> None:
         config, act_dim = self.config, len(action.low)
-        options = (config.policy_layer_sizes, config.critic_layer_sizes, config.initial_log_std, action.counts)
+        sizes = config.policy_layer_sizes, config.critic_layer_sizes
+        spread = first_log_std(max(act_dim, 1)) if config.initial_log_std == "auto" else config.initial_log_std
         encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.own_encoder)
-        self.network = ActorCritic(encoder, act_dim, *options, self.hidden_layers).to(self.device)
+        self.network = ActorCritic(encoder, act_dim, *sizes, spread, action.counts, self.hidden_layers).to(self.device)
         bounds = (bound.to(self.device) for bound in action_bounds(action_low, action_high, act_dim))
         distribution = distribution_of(Gaussian(*bounds), action.counts)
         self.policy_function = FunctionalPolicy(self.network, distribution, policy="forward_policy")
@@ -138,15 +141,8 @@ class PPOAgent(Agent):
         return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
 
     def paced(self, state: Tree, batch: Rows, hyper: Rows) -> tuple[Tree, Rows]:
-        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout.
-
-        Once a task is solved, advantages are the noise of the value network. As large steps on them as on others would
-        unlearn what is rarely seen, such as the states in which episodes begin.
-        """
-        square = self.ranks.mean(mean_square(batch["advantages"]))
-        usual = usual_square(square, state["advantages"], hyper["advantage_memory"])
-        share = pace(square, usual)
-        return {**state, "advantages": usual}, {**hyper, "pace": share, "policy_lr": share * hyper["policy_lr"]}
+        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout."""
+        return with_pace(state, batch, hyper, self.ranks)
 
     def finish_update(self, state: Tree, batch: Rows, rollout: Rows, metrics: Rows, hyper: Rows) -> tuple[Tree, Rows]:
         """Return the state with the rollout's observations added to its normaliser, and the remaining metrics.

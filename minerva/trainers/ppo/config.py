@@ -18,6 +18,7 @@ from minerva.config import (
     LayerSizes,
     OptimizerConfig,
     Within,
+    rule_of_first_std,
     rule_of_rewards,
     rules_of_horizon,
 )
@@ -40,8 +41,8 @@ class PPOConfig(OptimizerConfig):
     image_encoder: ImageEncoderName = "auto"
     """Convolutions for images: "nature", for about 84 x 84; "impala", deeper and slower; "small", for about 10 x 10.
     "auto": "nature", and "small" below 36 x 36."""
-    initial_log_std: Annotated[float, AlsoCalled("log_std_init")] = -0.5
-    """Log standard deviation of every action dimension before training."""
+    initial_log_std: Annotated[float | Literal["auto"], AlsoCalled("log_std_init")] = "auto"
+    """Log standard deviation of every action before training; "auto": -max(1, log D) / 2 for D actions."""
 
     # Rollout
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 16
@@ -108,14 +109,19 @@ class PPOConfig(OptimizerConfig):
         return self.num_envs * self.rollout_steps
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return the rules for the scale of rewards and for the horizon."""
-        return {**rule_of_rewards(self.normalize_rewards), **rules_of_horizon(self.gamma, self.gae_lambda)}
+        """Return the rules for the first spread, the scale of rewards and the horizon."""
+        return {
+            **rule_of_first_std(self.initial_log_std, actions),
+            **rule_of_rewards(self.normalize_rewards),
+            **rules_of_horizon(self.gamma, self.gae_lambda),
+        }
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
         """Return the defaults for thousands of environments: large minibatches, a larger rate, wider networks."""
         return {
             **cls.rollouts_at_scale(num_envs),
+            "initial_log_std": -0.5,
             "norm_adv_per_minibatch": True,
             "advantage_memory": 0.0,
             "update_epochs": 5,

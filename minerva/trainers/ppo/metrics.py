@@ -8,6 +8,7 @@ from minerva.metrics import (
     EXPLAINED_VARIANCE,
     LEARNING_RATE,
     MEAN_KL,
+    PACE,
     Metric,
     Panel,
     Rule,
@@ -49,11 +50,7 @@ METRICS = (
     Metric("losses/value_loss", "Half the mean squared error of the value, in the last minibatch.", loss_chart="value"),
     Metric("losses/old_approx_kl", "Mean of -log ratio: a simpler, noisier estimate of the KL."),
     LEARNING_RATE,
-    Metric(
-        "charts/pace",
-        "Part of a step that the policy makes: below 1 where advantages are far smaller than usual.",
-        optional=True,
-    ),
+    PACE,
     DISCOUNT,
 )
 

@@ -3,7 +3,7 @@
 `docs/algorithms/vmpo.md` explains it step by step. Where the paper's equations are:
 
 - Policy loss and weights psi (eq. 3): `losses.weighted_nll`, `losses.log_partition`; top half: `losses.top_rows`.
-- Not in the paper: weights that sum to zero, `losses.centered` and `losses.attraction_and_repulsion`.
+- Not in the paper: losses with less noise, `losses.controlled_nll` and `losses.centered_nll`.
 - Temperature loss (eq. 4): `losses.temperature_loss`.
 - KL constraint (eq. 5): `formulas/trust_region.py`, `multiplier_loss` and `penalties`.
 - KLs decoupled into mean and standard deviation (section 4.2 and its appendix): `formulas/gaussian.py`,

@@ -11,7 +11,9 @@ from minerva.compute.seeding import restore_generator
 from minerva.compute.tree import Tree, copy_
 from minerva.data.horizon import discount_metric, settings_before_episodes, with_settings_of
 from minerva.data.normalizers import RunningNorm, begun, blind, refreshed
+from minerva.data.pace import with_pace
 from minerva.errors import ConfigError
+from minerva.formulas.exploration import first_log_std
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.formulas.returns import explained_variance
 from minerva.loop.agent import Agent, Array, Rows, metrics_to_host
@@ -52,6 +54,7 @@ class VMPOAgent(Agent):
     ├── temperature   parameter [] (unconstrained), moments
     ├── multipliers   parameter [2] (mean, std; unconstrained), moments; discrete actions have one
     ├── normalizer    mean [O], var [O], count []; empty without normalisation
+    ├── advantages    [], their usual mean square
     └── old           parameters [P], age []; not with old_policy "rollout"
     ```
     `data` is a rollout: `obs`, `next_obs` [T, E, O], `actions_raw` [T, E, D], `rewards`, `terminated`, `ended` [T, E];
@@ -68,6 +71,7 @@ class VMPOAgent(Agent):
         "acted",
         "scaled",
         "evaluated",
+        "paced",
         "improved.standardized",
         "improved.e_step",
         "improved.m_step",
@@ -86,18 +90,28 @@ class VMPOAgent(Agent):
                 "own_networks has a critic, and with shared_encoder the critic has no layers: leave it out."
             )
         encoder = ObservationEncoder(self.observation, action.mask_size, config.image_encoder, self.own_encoder)
-        sizes = (encoder, len(action.low), config.policy_layer_sizes, config.value_layer_sizes)
+        act_dim, spread = len(action.low), config.initial_log_std
+        sizes = (encoder, act_dim, config.policy_layer_sizes, config.value_layer_sizes)
         self.policy = SquashedGaussianPolicy(
             *(*sizes, action_low, action_high, config.shared_encoder, config.ppo_like_backbone),
             squash=config.squash,
             normalize_observations=config.normalize_observations,
-            initial_log_std=config.initial_log_std,
+            initial_log_std=first_log_std(max(act_dim, 1)) if spread == "auto" else spread,
             counts=action.counts,
             hidden=self.hidden_layers,
         ).to(self.device)
         self.policy_function = FunctionalPolicy(self.policy, everything="forward_all")
         self.evaluated = PolicyEvaluation(self.policy_function, config)
         self.improved = PolicyImprovement(self.policy_function, config, self.optimizer, self.ranks)
+        self.remembers = config.memory_of_advantages(self.improved.loss_name) > 0
+
+    @classmethod
+    def stored_settings(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a checkpoint's settings; until version 0.1 the loss of the M-step was a flag."""
+        present = dict(stored)
+        if "centered_weights" in present:
+            present["m_step_loss"] = "centered" if present.pop("centered_weights") else "likelihood"
+        return super().stored_settings(present)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -185,9 +199,12 @@ class VMPOAgent(Agent):
             batch = self.evaluated(state, data, hyper, before)
         else:
             batch = self.evaluated(state, data, hyper)
-        state, metrics = self.update_on_batch(state, batch, noise, hyper, self.config.updates_per_rollout)
+        state, numbers = self.paced(state, batch, hyper)
+        state, metrics = self.update_on_batch(state, batch, noise, numbers, self.config.updates_per_rollout)
         for n, region in enumerate(self.distribution.trust_regions):
             metrics[f"health/kl_{region}"] = metrics[f"kl/{region}_sel"] / hyper["bounds"][..., n]
+        if self.remembers:
+            metrics["charts/pace"] = numbers["pace"]
         after = self.refresh_normalizer({**state, "normalizer": before}, batch)
         return after, {**metrics, "charts/learning_rate": hyper["policy_lr"], **discount_metric(data)}
 
@@ -195,6 +212,10 @@ class VMPOAgent(Agent):
         """Return the state with the first rollout's observations in its normaliser; later on the state as it is."""
         seen = self.policy.obs_encoder.split(rollout["obs"].flatten(0, 1))
         return {**state, "normalizer": begun(state["normalizer"], seen.numbers, self.ranks)}
+
+    def paced(self, state: Tree, batch: Tree, hyper: Rows) -> tuple[Tree, Rows]:
+        """Return the state with the usual size of advantages, and the numbers with the rate for this rollout."""
+        return with_pace(state, batch, hyper, self.ranks)
 
     def update_on_batch(
         self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int = 1
@@ -231,13 +252,16 @@ class VMPOAgent(Agent):
         alpha_lr = config.alpha_lr / math.sqrt(config.m_steps)
         # LaTeX: x = \begin{cases} \max(f, 0.01)^2 & a = 1 \\ 1 & \text{otherwise} \end{cases}
         share = max(remaining, 0.01) ** 2 if config.anneal_bounds else 1.0
+        centered = self.improved.loss_name == "centered"
         return {
             **settings_before_episodes(config.to_dict()),
             "alpha_lr": alpha_lr,
             "policy_lr": remaining * config.policy_lr,
             "value_lr": remaining * config.value_lr,
             "bounds": [share * getattr(config, BOUND_SETTINGS[region]) for region in self.distribution.trust_regions],
-            "least_shares": [LEAST_SHARES[region] for region in self.distribution.trust_regions],
+            "advantage_memory": config.memory_of_advantages(self.improved.loss_name),
+            "epsilon_eta": config.e_step_bound(self.improved.loss_name),
+            "least_shares": [LEAST_SHARES[region] if centered else 0.0 for region in self.distribution.trust_regions],
         }
 
     # --- a caller's batch -----------------------------------------------------------------------------------
@@ -303,6 +327,7 @@ class VMPOAgent(Agent):
             "temperature": dual(temperature, self.optimizer),
             "multipliers": dual(multipliers, self.optimizer),
             "normalizer": dict(self.policy.obs_normalizer.named_buffers()),
+            "advantages": vector.new_zeros(()),
         }
         if self.config.old_policy != "rollout":
             state["old"] = {"parameters": vector.clone(), "age": vector.new_zeros(())}
@@ -328,8 +353,7 @@ class VMPOAgent(Agent):
     def load_state_dict(self, state: Tree) -> None:
         """Load a state that `state_dict` returned."""
         self.load_policy(state)
-        for name in self.state.keys() - {"parameters", "normalizer"}:
-            copy_(self.state[name], state[name])
+        copy_(self.state, {name: state[name] for name in self.state.keys() - {"parameters", "normalizer"}})
         restore_generator(self.generator, state["generator"])
 
     def load_policy(self, state: Tree) -> None:

@@ -19,10 +19,17 @@ from minerva.config import (
     LayerSizes,
     OptimizerConfig,
     Within,
+    rule_of_first_std,
     rule_of_rewards,
     rules_of_horizon,
 )
 from minerva.errors import ConfigError
+
+REASONS = {
+    "control_variate": "a density can rise without end around the actions that were tried",
+    "centered": "a probability cannot rise without end: choices are drawn until a KL bound",
+}
+"""Why a loss of the M-step is the one for the task's actions."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,9 @@ class VMPOConfig(OptimizerConfig):
     """Use PPO's network: orthogonal Linear and tanh layers, and one log-std parameter per action dimension."""
     squash: bool = False
     """Squash the Gaussian sample into the bounds by tanh; otherwise clip it."""
-    initial_log_std: Annotated[float | None, AlsoCalled("log_std_init")] = -0.5
-    """Log standard deviation before training, in every state; None: from the layers' initialisation, about 0."""
+    initial_log_std: Annotated[float | Literal["auto"] | None, AlsoCalled("log_std_init")] = "auto"
+    """Log standard deviation before training, in every state; "auto": -max(1, log D) / 2 for D actions; None: from
+    the layers' initialisation, about 0."""
 
     # Rollout
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 16
@@ -77,23 +85,31 @@ class VMPOConfig(OptimizerConfig):
     """"returns": bootstrapped discounted return minus value; "gae"; "dae": the one-step temporal difference."""
     normalize_advantages: Annotated[bool, AlsoCalled("normalize_advantage norm_adv")] = True
     """Normalise advantages to zero mean and unit (biased) std over the batch."""
+    advantage_memory: Annotated[float | None, FRACTION, TENSOR] = None
+    """beta: how slowly the usual size of advantages, from a running mean of their squares, follows that of rollouts. A
+    rollout whose own are below half of it moves the policy less: once a task is solved, they are noise. 0: never. None:
+    0.99 with m_step_loss "control_variate", 0 with the others."""
 
     # E-step
     topk_fraction: Annotated[float, Within("(0, 1]")] = 1.0
     """f: share of the batch, by advantage, that enters the E-step."""
-    epsilon_eta: Annotated[float, POSITIVE, TENSOR] = 1e-4
-    """epsilon_eta: bound on the E-step's KL."""
+    epsilon_eta: Annotated[float | None, POSITIVE, TENSOR] = None
+    """epsilon_eta: bound on the E-step's KL. None: 0.1, and with m_step_loss "centered" 1e-4."""
     temperature: Literal["gradient", "solved"] = "solved"
     """Update the temperature by a gradient step, or solve its one-dimensional dual in each update."""
     temperature_init: Annotated[float, POSITIVE] = 1.0
     """Initial temperature eta itself (in MPO, the field of this name is the unconstrained parameter)."""
     temperature_lr: Annotated[float, POSITIVE, TENSOR] = 1e-4
     """Learning rate of the temperature."""
-    centered_weights: bool = True
-    """Subtract from each weight its value without advantages: worse rows then repel, by the ratio of their probability
-    to the old one, and multipliers keep a lowest value. Needs topk_fraction 1."""
 
     # M-step
+    m_step_loss: Annotated[
+        Literal["auto", "likelihood", "centered", "control_variate"], AlsoCalled("centered_weights")
+    ] = "auto"
+    """"likelihood": weighted log-likelihood, as published; "control_variate": with a term of expectation zero, so that
+    each row draws the policy only as far as its weight asks; "centered": with weights minus those without advantages,
+    so that each draws it until a KL bound. "auto": "control_variate", and "centered" for choices alone. All but
+    "likelihood" need topk_fraction 1."""
     m_steps: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_epochs num_epochs epochs update_epochs")] = 10
     """M: passes of the M-step over the batch per update."""
     minibatch_size: Annotated[int, NOT_NEGATIVE, AlsoCalled("batch_size mini_batch_size")] = 64
@@ -105,15 +121,15 @@ class VMPOConfig(OptimizerConfig):
     old_policy_period updates ("updates") or once a KL reaches its bound ("kl")."""
     old_policy_period: Annotated[int, AT_LEAST_ONE, TENSOR] = 100
     """Updates between replacements with old_policy "updates"; the most updates between them with "kl"."""
-    epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.02
+    epsilon_mu: Annotated[float, POSITIVE, TENSOR] = 0.2
     """epsilon_mu: bound on the mean's KL."""
-    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 5e-5
+    epsilon_sigma: Annotated[float, POSITIVE, TENSOR] = 0.02
     """epsilon_sigma: bound on the standard deviation's KL."""
     epsilon_alpha: Annotated[float, POSITIVE, TENSOR] = 0.02
     """epsilon_alpha: bound on the KL of discrete actions, which have no mean and standard deviation."""
     alpha_update: Literal["gradient", "multiplicative"] = "multiplicative"
     """Update the multipliers by gradient, or by a factor exp(alpha_lr (KL / bound - 1)), which never gets stuck; with
-    centered weights, not below sqrt(epsilon_eta / bound) times 0.1, or 0.02 for discrete actions."""
+    m_step_loss "centered", not below sqrt(epsilon_eta / bound) times 0.1, or 0.02 for discrete actions."""
     alpha_lr: Annotated[float, POSITIVE, TENSOR] = 0.1
     """beta_alpha: learning rate of the multipliers, which every minibatch updates; divided by sqrt(m_steps)."""
 
@@ -137,20 +153,45 @@ class VMPOConfig(OptimizerConfig):
         rows = self.num_envs * self.rollout_steps
         return -(-rows // (self.minibatch_size or rows))
 
+    def m_step_loss_for(self, continuous: bool) -> str:
+        """Return the loss of the M-step where actions are continuous, some of them at least, or all are choices."""
+        if self.m_step_loss != "auto":
+            return self.m_step_loss
+        return "control_variate" if continuous else "centered"
+
+    def e_step_bound(self, m_step_loss: str) -> float:
+        """Return the bound on the E-step's KL with this loss of the M-step."""
+        if self.epsilon_eta is not None:
+            return self.epsilon_eta
+        return 1e-4 if m_step_loss == "centered" else 0.1
+
+    def memory_of_advantages(self, m_step_loss: str) -> float:
+        """Return how slowly the usual size of advantages follows that of rollouts, with this loss of the M-step."""
+        if self.advantage_memory is not None:
+            return self.advantage_memory
+        return 0.99 if m_step_loss == "control_variate" else 0.0
+
     @classmethod
     def published_as(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """Return V-MPO, then PPO for tasks on which no V-MPO figure is published."""
         return ("V-MPO", "PPO")
 
     def derived(self, actions: int) -> dict[str, str]:
-        """Return the rules for the scale of rewards and for the horizon."""
-        return {**rule_of_rewards(self.normalize_rewards), **rules_of_horizon(self.gamma, self.gae_lambda)}
+        """Return the rules for the loss of the M-step, the first spread, the scale of rewards and the horizon."""
+        loss = self.m_step_loss_for(actions > 0)
+        return {
+            **({"m_step_loss": f"{loss}, because {REASONS[loss]}"} if self.m_step_loss == "auto" else {}),
+            **rule_of_first_std(self.initial_log_std, actions),
+            **rule_of_rewards(self.normalize_rewards),
+            **rules_of_horizon(self.gamma, self.gae_lambda),
+        }
 
     @classmethod
     def at_scale(cls, num_envs: int) -> dict[str, Any]:
         """Return the defaults for thousands of environments: large minibatches, a larger rate, wider networks."""
         return {
             **cls.rollouts_at_scale(num_envs),
+            "initial_log_std": -0.5,
             "m_steps": 5,
             "policy_lr": 1e-3,
             "value_lr": 1e-3,
@@ -159,11 +200,11 @@ class VMPOConfig(OptimizerConfig):
         }
 
     def check(self) -> None:
-        """Raise ConfigError if centered_weights, anneal_bounds or topk_fraction contradict other settings."""
-        if self.centered_weights and self.topk_fraction < 1:
+        """Raise ConfigError if m_step_loss, anneal_bounds or topk_fraction contradict other settings."""
+        if self.m_step_loss != "likelihood" and self.topk_fraction < 1:
             raise ConfigError(
-                "centered_weights learns from all rows, but the KL bounds hold over the selected: "
-                "set topk_fraction to 1, or centered_weights to false."
+                f'With m_step_loss "{self.m_step_loss}" the policy learns from all rows, but the KL bounds hold over '
+                'the selected: set topk_fraction to 1, or m_step_loss to "likelihood".'
             )
         if self.anneal_bounds and not self.anneal_lr:
             raise ConfigError(

@@ -16,7 +16,6 @@ from minerva.formulas.lagrange import floored, inverse_positive, positive, solve
 from minerva.formulas.returns import normalize, value_loss
 from minerva.formulas.statistics import effective_samples
 from minerva.formulas.trust_region import (
-    MULTIPLIER_MIN,
     least_multipliers,
     multiplier_loss,
     penalties,
@@ -25,11 +24,13 @@ from minerva.formulas.trust_region import (
 from minerva.networks.policies import FunctionalPolicy
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.losses import (
-    attraction_and_repulsion,
-    centered,
+    centered_nll,
+    controlled_nll,
+    even_weights,
     log_partition,
     mean_over,
     policy_loss,
+    probability_ratio,
     scores,
     selection_size,
     temperature_loss,
@@ -59,6 +60,7 @@ class PolicyImprovement:
     ) -> None:
         self.policy, self.config, self.optimizer, self.ranks = policy, config, optimizer, ranks
         self.of_value = policy.flat.mark(("value_encoder", "value_head"))
+        self.loss_name = config.m_step_loss_for("mean" in policy.distribution.trust_regions)
 
     def __call__(self, state: Tree, batch: Tree, noise: Rows, hyper: Rows, updates: int) -> tuple[Tree, Rows]:
         """Return the state after `updates` updates on one batch, and metrics; replace the old policy when due."""
@@ -120,11 +122,12 @@ class PolicyImprovement:
         """Return weighted NLL plus KL penalties plus value loss, and metrics; weights and multipliers are constants."""
         distribution = self.policy.distribution
         log_prob = distribution.log_prob(outputs["params"], batch["actions_raw"])
-        if self.config.centered_weights:
-            old_log_prob = distribution.log_prob(batch["old"], batch["actions_raw"])
-            nll = attraction_and_repulsion(target["weights"], log_prob, old_log_prob)
-        else:
+        if self.loss_name == "likelihood":
             nll = weighted_nll(target["weights"], log_prob)
+        else:
+            old_log_prob = distribution.log_prob(batch["old"], batch["actions_raw"])
+            loss = centered_nll if self.loss_name == "centered" else controlled_nll
+            nll = loss(target["weights"], target["even"], log_prob, probability_ratio(log_prob, old_log_prob))
         costs = penalties(alphas, outputs["kls"])
         policy = policy_loss(nll, costs)
         value = value_loss(outputs["values"], batch["returns"])
@@ -164,7 +167,7 @@ class PolicyImprovement:
 def e_step(
     temperature: Tree, batch: Rows, hyper: Rows, config: VMPOConfig, optimizer: Optimizer, ranks: Ranks = SINGLE
 ) -> tuple[Tree, Rows, Rows]:
-    """Return the updated temperature; the M-step's target, `weights`, `selected` [n] and their `count`; metrics.
+    """Return the updated temperature; the M-step's target, `weights`, `even`, `selected` [n] and its `count`; metrics.
 
     Each rank weights the rows of all ranks, and keeps its shard of them for the M-step. With a gradient step the
     weights use the temperature before the step; with a solved temperature they use the solution for these rows.
@@ -191,10 +194,14 @@ def e_step(
         "vmpo/restarting_frac": 1 - rows["given_restarting"].mean(),
         "vmpo/importance_mean": rows["importance"].mean(),
     }
-    if config.centered_weights:
-        weights = centered(weights, rows["restarting"], rows["importance"])
+    even = even_weights(rows["restarting"], rows["importance"])
     selected = ranks.local_shard(rows["selected"])
-    target = {"weights": ranks.scaled_local_shard(weights), "selected": selected, "count": ranks.mean(selected.sum())}
+    target = {
+        "weights": ranks.scaled_local_shard(weights),
+        "even": ranks.scaled_local_shard(even),
+        "selected": selected,
+        "count": ranks.mean(selected.sum()),
+    }
     return updated, target, metrics
 
 
@@ -256,10 +263,7 @@ def multiplier_step(
         return _dual_step(alpha_loss, multipliers, kls, hyper["bounds"], hyper["alpha_lr"], optimizer)
     bounds = hyper["bounds"]
     before, _ = alpha_loss(multipliers["parameter"], kls, bounds)
-    if config.centered_weights:
-        least = least_multipliers(hyper["epsilon_eta"], bounds, hyper["least_shares"])
-    else:
-        least = torch.full_like(bounds, MULTIPLIER_MIN)
+    least = least_multipliers(hyper["epsilon_eta"], bounds, hyper["least_shares"])
     scaled = scaled_multipliers(positive(multipliers["parameter"]), kls, bounds, hyper["alpha_lr"], least)
     return {**multipliers, "parameter": inverse_positive(scaled)}, before
 
@@ -297,10 +301,13 @@ def minibatch(batch: Tree, target: Rows, index: Tensor, ranks: Ranks = SINGLE) -
     rows, size = batch["advantages"].shape[0], index.shape[0]
     # LaTeX: \psi'_t = \frac{n}{b} \psi_t
     weights = rows / size * target["weights"][index]
+    # LaTeX: \tilde\psi^0_t = \frac{n}{b} \psi^0_t
+    even = rows / size * target["even"][index]
     selected = target["selected"][index]
     count = ranks.mean(selected.sum())
     part = {
         "weights": weights,
+        "even": even,
         "selected": torch.where(count > 0, selected, 1.0),
         "count": torch.where(count > 0, count, float(size)),
     }

@@ -72,17 +72,13 @@ def weights_kl(weights: Tensor, score: Tensor, log_total: Tensor, counted: Tenso
     return kl
 
 
-def centered(weights: Tensor, restarting: Tensor, importance: Tensor) -> Tensor:
-    """Return the weights minus those that rows would have without advantages, so that they sum to zero.
-
-    The unweighted log-likelihood of a policy's own actions has a gradient of zero in expectation; its sampled gradient
-    is pure noise, which this removes.
-    """
+def even_weights(restarting: Tensor, importance: Tensor) -> Tensor:
+    """Return the weights psi^0 that rows would have without advantages."""
     # LaTeX: m^0_t = w_t^{restart} w_t^{imp}
     mass = restarting * importance
-    # LaTeX: \psi^0_t = \psi_t - \frac{m^0_t}{\sum_i m^0_i}
-    difference = weights - mass / mass.sum()
-    return difference
+    # LaTeX: \psi^0_t = \frac{m^0_t}{\sum_i m^0_i}
+    weights = mass / mass.sum()
+    return weights
 
 
 # --- M-step -----------------------------------------------------------------------------------------------------
@@ -95,17 +91,37 @@ def weighted_nll(weights: Tensor, log_prob: Tensor) -> Tensor:
     return loss
 
 
-def attraction_and_repulsion(weights: Tensor, log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
-    """Return the policy's loss for centered weights: likely where they are positive, unlikely where negative.  -> []
-
-    At the old policy its gradient is that of `weighted_nll`. A negative weight repels by the probability's ratio to the
-    old one, so less and less; the logarithm, which has no lower limit, would repel for ever, and the more the rarer the
-    action already is.
-    """
+def probability_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """Return the probability of each action over that by the old policy."""
     # LaTeX: \rho_t = \exp(\log\pi_\theta(a_t|s_t) - \log\pi_{old}(a_t|s_t))
     ratio = torch.exp(log_prob - old_log_prob)
-    # LaTeX: \mathcal{L}_\pi^{NLL} = -\sum_t (\max(\psi_t, 0) \log\pi_\theta(a_t|s_t) + \min(\psi_t, 0) \rho_t)
-    loss = -(weights.clamp(min=0) * log_prob + weights.clamp(max=0) * ratio).sum()
+    return ratio
+
+
+def controlled_nll(weights: Tensor, even: Tensor, log_prob: Tensor, ratio: Tensor) -> Tensor:
+    """Return the weighted negative log-likelihood plus a control variate, for the policy's loss.  -> []
+
+    `even` are the `even_weights`. A ratio of probabilities has the expectation 1 over the old policy's actions, so the
+    variate changes neither the loss's expectation nor its gradient's, whatever the policy. In a sample, weights alone
+    would draw the policy to all its actions, more or less; with the variate each row draws it up to a ratio of
+    psi / psi^0, and back from above it.
+    """
+    # LaTeX: \mathcal{L}_\pi^{NLL} = -\sum_t \psi_t \log\pi_\theta(a_t|s_t) + \sum_t \psi^0_t (\rho_t - 1)
+    loss = weighted_nll(weights, log_prob) + (even * (ratio - 1)).sum()
+    return loss
+
+
+def centered_nll(weights: Tensor, even: Tensor, log_prob: Tensor, ratio: Tensor) -> Tensor:
+    """Return the policy's loss for centered weights: likely where they are positive, unlikely where negative.  -> []
+
+    At the old policy its gradient is that of `controlled_nll`. A positive weight attracts without end; a negative one
+    repels by the probability's ratio to the old one, so less and less: the logarithm, which has no lower limit, would
+    repel for ever, and the more the rarer the action already is.
+    """
+    # LaTeX: c_t = \psi_t - \psi^0_t
+    centered = weights - even
+    # LaTeX: \mathcal{L}_\pi^{NLL} = -\sum_t (\max(c_t, 0) \log\pi_\theta(a_t|s_t) + \min(c_t, 0) \rho_t)
+    loss = -(centered.clamp(min=0) * log_prob + centered.clamp(max=0) * ratio).sum()
     return loss
 
 

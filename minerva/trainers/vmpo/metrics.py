@@ -13,6 +13,7 @@ from minerva.metrics import (
     LEARNING_RATE,
     MEAN_KL,
     MEAN_MULTIPLIER,
+    PACE,
     STD_KL,
     STD_MULTIPLIER,
     TEMPERATURE,
@@ -124,6 +125,7 @@ POLICY = (
     Metric("train/mean_abs_action", "Mean absolute value of the deterministic, continuous action.", optional=True),
     Metric("train/param_delta", "Norm of the change in parameters."),
     LEARNING_RATE,
+    PACE,
     DISCOUNT,
 )
 VALUE = (
@@ -141,7 +143,7 @@ VALUE = (
 LOSSES = (
     Metric("loss/total", "Loss of policy and value together."),
     Metric("loss/policy", "Loss of the policy, penalties included.", loss_chart="policy"),
-    Metric("loss/policy_weighted_nll", "Negative weighted log-likelihood; rows that repel count by the ratio."),
+    Metric("loss/policy_weighted_nll", "Negative weighted log-likelihood, in the form that m_step_loss names."),
     Metric("loss/policy_kl_mean_pen", "Penalty on the mean's KL.", optional=True),
     Metric("loss/policy_kl_std_pen", "Penalty on the standard deviation's KL.", optional=True),
     Metric("loss/policy_kl_choice_pen", "Penalty on the KL of discrete actions.", optional=True),
@@ -167,7 +169,7 @@ def rules(config: VMPOConfig, act_dim: int, regions: Sequence[str] = ("mean", "s
         _idle_rule(regions),
         *(_unmoved_rule(config, region, *REGIONS[region]) for region in regions),
         *(_over_bound_rule(config, region, *REGIONS[region]) for region in regions),
-        _temperature_rule(config),
+        _temperature_rule(config, config.e_step_bound(config.m_step_loss_for(act_dim > 0))),
         *range_rules(METRICS),
         *([_collapse_rule(act_dim)] if list(regions) == ["mean", "std"] else []),
     ]
@@ -177,7 +179,7 @@ def _collapse_rule(act_dim: int) -> Rule:
     return Rule(
         "collapsed std",
         lambda seen: seen["train/entropy"] / act_dim - STANDARD_ENTROPY < math.log(1e-3),
-        "V-MPO's standard deviation has collapsed: lower epsilon_sigma (published: 5e-6 to 5e-5).",
+        "V-MPO's standard deviation has collapsed: lower epsilon_eta, or epsilon_sigma (published: 5e-6 to 5e-5).",
     )
 
 
@@ -213,18 +215,18 @@ def _over_bound_rule(config: VMPOConfig, name: str, kl: str, alpha: str, epsilon
     )
 
 
-def _temperature_rule(config: VMPOConfig) -> Rule:
+def _temperature_rule(config: VMPOConfig, bound: float) -> Rule:
     rows = config.num_envs * config.rollout_steps
 
     def broken(seen: Mapping[str, float]) -> bool:
         # To second order the weights' KL is half the log of selected rows over effective rows.
         kl = 0.5 * math.log(max(seen["vmpo/selected_frac"] * rows / seen["vmpo/ess"], 1.0))
-        return config.temperature == "gradient" and not 0.2 <= kl / config.epsilon_eta <= 5
+        return config.temperature == "gradient" and not 0.2 <= kl / bound <= 5
 
     return Rule(
         "temperature",
         broken,
         f"V-MPO's temperature has not settled at {{vmpo/temperature_raw:.3g}}: the weights ({{vmpo/ess:.0f}} effective "
-        f'rows) are far from their bound epsilon_eta {config.epsilon_eta:g}. Set temperature to "solved", or raise '
+        f'rows) are far from their bound epsilon_eta {bound:g}. Set temperature to "solved", or raise '
         f"temperature_lr from {config.temperature_lr:g}.",
     )

@@ -41,7 +41,7 @@ def test_ranges_follow_from_type_and_value() -> None:
     )
     assert dimension("norm_adv").choices == (False, True)
     assert dimension("advantage_estimator").choices == ("gae", "returns", "dae")
-    assert dimension("topk_fraction", "vmpo", topk_fraction=0.5, centered_weights=False).high <= 1.0
+    assert dimension("topk_fraction", "vmpo", topk_fraction=0.5, m_step_loss="likelihood").high <= 1.0
 
 
 def test_ranges_and_choices_can_be_given() -> None:

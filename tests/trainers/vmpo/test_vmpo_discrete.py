@@ -35,13 +35,14 @@ def make_batch(seed: int = 0, moved: float = 1.0) -> dict[str, torch.Tensor]:
     return {**old, "returns": normal(ROWS), "advantages": normal(ROWS)}
 
 
-@pytest.mark.parametrize("centered", [True, False])
-def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical(centered: bool) -> None:
-    agent, batch = make_agent(centered_weights=centered), make_batch()
+@pytest.mark.parametrize("form", ["centered", "likelihood", "control_variate"])
+def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical(form: str) -> None:
+    agent, batch = make_agent(m_step_loss=form), make_batch()
     rows = agent.validated_batch({name: agent._tensor(values) for name, values in batch.items()})
     source = torch.Generator().manual_seed(7)
     target = {
         "weights": torch.randn(ROWS, generator=source),
+        "even": torch.full((ROWS,), 0.2),
         "selected": torch.ones(ROWS),
         "count": torch.tensor(float(ROWS)),
     }
@@ -54,9 +55,13 @@ def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical(centered: 
     (logits,), values = agent.policy(batch["obs"]), agent.policy.get_value(batch["obs"]).squeeze(-1)
     policy, old = Categorical(logits=logits), Categorical(logits=batch["old_logits"])
     kl = kl_divergence(old, policy).mean()
-    taken, negative = batch["actions"], (target["weights"] < 0) & centered
-    ratio = (policy.probs / old.probs).gather(-1, taken).squeeze(-1)
-    nll = -(target["weights"] * torch.where(negative, ratio, policy.log_prob(taken.squeeze(-1)))).sum()
+    taken, centered = batch["actions"], target["weights"] - 0.2
+    ratio, log_prob = (policy.probs / old.probs).gather(-1, taken).squeeze(-1), policy.log_prob(taken.squeeze(-1))
+    nll = {
+        "likelihood": -(target["weights"] * log_prob).sum(),
+        "centered": -(centered * torch.where(centered < 0, ratio, log_prob)).sum(),
+        "control_variate": (0.2 * (ratio - 1) - target["weights"] * log_prob).sum(),
+    }[form]
     expected = nll + 0.7 * kl + 0.5 * ((values - batch["returns"]) ** 2).mean()
     torch.testing.assert_close(loss, expected)
     wanted = torch.autograd.grad(expected, list(agent.policy.parameters()))
@@ -64,6 +69,27 @@ def test_an_m_steps_loss_and_gradient_are_those_of_torchs_categorical(centered: 
         torch.testing.assert_close(part, other)
     torch.testing.assert_close(metrics["train/entropy"], policy.entropy().mean())
     assert outputs["kls"].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("action", "loss", "bound"),
+    [
+        (ActionSpec.discrete(3), "centered", 1e-4),
+        (ActionSpec.of(2), "control_variate", 0.1),
+        (ActionSpec.compound([ActionSpec.of(1), ActionSpec.discrete(3)]), "control_variate", 0.1),
+    ],
+    ids=["choices", "numbers", "both"],
+)
+def test_the_m_steps_loss_and_the_e_steps_bound_follow_from_the_actions(
+    action: ActionSpec, loss: str, bound: float
+) -> None:
+    agent = VMPOAgent.from_config(OBS, action, VMPOConfig())
+    assert agent.improved.loss_name == loss
+    assert agent.hyper()["epsilon_eta"].item() == pytest.approx(bound)
+    assert agent.config.derived(len(action.low))["m_step_loss"].startswith(f"{loss}, because")
+    given = VMPOAgent.from_config(OBS, action, VMPOConfig(m_step_loss="likelihood", epsilon_eta=0.3))
+    assert given.improved.loss_name == "likelihood"
+    assert given.hyper()["epsilon_eta"].item() == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("moved", "direction"), [(2.0, 1), (0.0, -1)])

@@ -25,6 +25,20 @@ def run(
     advantages: Any, restarting: Any = None, importance: Any = None, eta: float = 1.0, **config: Any
 ) -> tuple[Tree, np.ndarray, np.ndarray, dict[str, float]]:
     """(temperature, weights, selected, metrics) in float64."""
+    temperature, target, metrics = run_step(advantages, restarting, importance, eta, **config)
+    numbers = {name: float(value) for name, value in metrics.items()}
+    return temperature, target["weights"].numpy(), target["selected"].numpy(), numbers
+
+
+def run_target(*args: Any, **config: Any) -> dict[str, Tensor]:
+    """The target of the M-step."""
+    return run_step(*args, **config)[1]
+
+
+def run_step(
+    advantages: Any, restarting: Any = None, importance: Any = None, eta: float = 1.0, **config: Any
+) -> tuple[Tree, dict[str, Tensor], dict[str, Tensor]]:
+    """(temperature, target, metrics) in float64."""
     values = torch.as_tensor(advantages, dtype=torch.float64)
     ones = torch.ones_like(values)
     batch = {
@@ -36,9 +50,7 @@ def run(
     names = ("epsilon_eta", "temperature_lr")
     hyper = {name: torch.tensor(getattr(settings, name), dtype=torch.float64) for name in names}
     start = dual(torch.tensor(unconstrained(eta), dtype=torch.float64), ADAM)
-    temperature, target, metrics = e_step(start, batch, hyper, settings, ADAM)
-    numbers = {name: float(value) for name, value in metrics.items()}
-    return temperature, target["weights"].numpy(), target["selected"].numpy(), numbers
+    return e_step(start, batch, hyper, settings, ADAM)
 
 
 def noise(rows: int = 40, seed: int = 0) -> Tensor:
@@ -211,43 +223,33 @@ def test_selection_size_is_the_floor_of_the_share(fraction: float, rows: int, k:
     assert selection_size(fraction, rows) == k
 
 
-def test_centered_weights_are_the_weights_less_equal_ones_and_add_up_to_zero() -> None:
+def test_even_weights_are_those_of_equal_advantages() -> None:
     advantages, restarting, importance = noise(), torch.ones(40), noise(seed=5).abs() + 0.5
     restarting[::5] = 0
-    _, weights, selected, metrics = run(advantages, restarting, importance, topk_fraction=1.0)
-    _, centered, still_selected, same = run(
-        advantages, restarting, importance, topk_fraction=1.0, centered_weights=True
-    )
-    equal = (restarting * importance / (restarting * importance).sum()).numpy()
-    np.testing.assert_allclose(centered, weights - equal, atol=1e-15)
-    assert centered.sum() == pytest.approx(0, abs=1e-14)
-    assert (centered[::5] == 0).all()
-    np.testing.assert_array_equal(still_selected, selected)
-    assert same == metrics
+    _, weights, _, _ = run(torch.ones(40), restarting, importance, topk_fraction=1.0)
+    even = run_target(advantages, restarting, importance, topk_fraction=1.0)["even"].numpy()
+    np.testing.assert_allclose(even, weights, atol=1e-15)
+    assert (even[::5] == 0).all()
 
 
 @pytest.mark.parametrize("bound", [1e-6, 1e-4])
 def test_centered_weights_become_the_advantages_themselves_as_the_bound_goes_to_zero(bound: float) -> None:
     """exp(A / eta) is 1 + A / eta for a large temperature, and the bound on its KL is then var(A) / (2 eta^2)."""
     advantages = noise(200)
-    _, centered, _, metrics = run(
-        advantages, topk_fraction=1.0, temperature="solved", epsilon_eta=bound, centered_weights=True
-    )
+    _, weights, _, metrics = run(advantages, topk_fraction=1.0, temperature="solved", epsilon_eta=bound)
     spread = advantages.std(correction=0).item()
     normal = ((advantages - advantages.mean()) / spread).numpy()
     assert metrics["vmpo/temperature_raw"] == pytest.approx(spread / np.sqrt(2 * bound), rel=3 * np.sqrt(bound))
     next_term = (normal**2).max() * bound / 200  # of exp's series, at its largest
-    np.testing.assert_allclose(centered, np.sqrt(2 * bound) * normal / 200, atol=1.5 * next_term)
+    np.testing.assert_allclose(weights - 1 / 200, np.sqrt(2 * bound) * normal / 200, atol=1.5 * next_term)
 
 
 def test_centering_takes_the_noise_of_a_gradient_and_leaves_its_expectation() -> None:
     """Weighed by exp(a / eta), actions drawn from N(0, 1) have the mean 1 / eta, which is the gradient of theirs."""
     eta, draws = 5.0, [noise(400, seed) for seed in range(200)]
     plain, centered = (
-        np.array(
-            [run(drawn, eta=eta, topk_fraction=1.0, centered_weights=wanted)[1] @ drawn.numpy() for drawn in draws]
-        )
-        for wanted in (False, True)
+        np.array([(run(drawn, eta=eta, topk_fraction=1.0)[1] - even) @ drawn.numpy() for drawn in draws])
+        for even in (0.0, 1 / 400)
     )
     for slopes in (plain, centered):
         assert slopes.mean() == pytest.approx(1 / eta, abs=4 * slopes.std() / np.sqrt(len(slopes)))

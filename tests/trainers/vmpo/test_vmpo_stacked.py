@@ -29,7 +29,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"temperature": "solved", "old_policy": "kl", "updates_per_rollout": 3, "epsilon_mu": 1e-6},
     {"shared_encoder": True, "ppo_like_backbone": True, "squash": False, "topk_fraction": 1.0},
     {"minibatch_size": 20, "m_steps": 2, "updates_per_rollout": 2, "alpha_update": "multiplicative"},
-    {"centered_weights": True, "topk_fraction": 1.0, "minibatch_size": 20, "m_steps": 2},
+    {"m_step_loss": "centered", "topk_fraction": 1.0, "minibatch_size": 20, "m_steps": 2},
+    {"m_step_loss": "control_variate", "topk_fraction": 1.0, "minibatch_size": 20, "m_steps": 2},
 ]
 
 
@@ -42,7 +43,9 @@ def learners(make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[st
 
 
 @pytest.mark.parametrize(
-    "settings", SETTINGS, ids=["gradient", "solved and replaced", "shared", "minibatches", "centered"]
+    "settings",
+    SETTINGS,
+    ids=["gradient", "solved and replaced", "shared", "minibatches", "centered", "control variate"],
 )
 def test_stacked_agents_learn_what_each_learns_alone(
     make_agent: MakeAgent, make_rollout: MakeRollout, settings: dict[str, Any]

@@ -102,7 +102,7 @@ def test_a_non_finite_loss_ends_the_run_with_a_message(tmp_path: Path) -> None:
         ({"old_policy": "never"}, "old_policy"),
         ({"alpha_rl": 0.1}, "alpha_lr"),
         ({"anneal_bounds": True, "anneal_lr": False}, "set anneal_lr"),
-        ({"centered_weights": True, "topk_fraction": 0.5}, "set topk_fraction to 1"),
+        ({"m_step_loss": "centered", "topk_fraction": 0.5}, "set topk_fraction to 1"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_made(settings: dict[str, Any], message: str) -> None:

@@ -15,7 +15,7 @@ from minerva.errors import ConfigError
 from minerva.formulas.lagrange import positive, unconstrained
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.improve import minibatch
-from minerva.trainers.vmpo.losses import attraction_and_repulsion, mean_over, trust_region_kls, weighted_nll
+from minerva.trainers.vmpo.losses import centered_nll, controlled_nll, mean_over, trust_region_kls, weighted_nll
 
 MakeAgent = Callable[..., VMPOAgent]
 MakeBatch = Callable[..., dict[str, Tensor]]
@@ -124,7 +124,8 @@ def test_a_policy_that_never_reaches_its_bound_keeps_a_penalty_with_centered_wei
         "epsilon_mu": 0.03,
         "epsilon_sigma": 0.03,
     }
-    agent = make_agent(centered_weights=centered, topk_fraction=1.0, epsilon_eta=1e-4, **settings)
+    loss = "centered" if centered else "control_variate"
+    agent = make_agent(m_step_loss=loss, topk_fraction=1.0, epsilon_eta=1e-4, **settings)
     metrics = [agent.update(make_batch(agent)) for _ in range(3)]
     for alpha in ("vmpo/alpha_mu", "vmpo/alpha_sigma"):
         falling = [max(falls_to, math.exp(-10 * n)) for n in (1, 2, 3)]
@@ -139,7 +140,8 @@ def test_repulsion_is_that_of_the_likelihood_at_the_old_policy_and_fades_as_the_
 
     def pull(moved: float, weights: Tensor) -> Tensor:
         log_prob = (old + moved).requires_grad_()
-        (grads,) = torch.autograd.grad(attraction_and_repulsion(weights, log_prob, old), log_prob)
+        loss = centered_nll(weights + 0.3, torch.tensor(0.3), log_prob, log_prob.exp() / old.exp())
+        (grads,) = torch.autograd.grad(loss, log_prob)
         return -grads
 
     attracted = weights.clamp(min=0)
@@ -147,7 +149,63 @@ def test_repulsion_is_that_of_the_likelihood_at_the_old_policy_and_fades_as_the_
     torch.testing.assert_close(pull(-2.0, attracted), attracted)
     torch.testing.assert_close(pull(-2.0, weights - attracted), np.exp(-2) * (weights - attracted))
     assert pull(-1000.0, weights - attracted).abs().max() == 0
-    torch.testing.assert_close(attraction_and_repulsion(attracted, old, old + 1), weighted_nll(attracted, old))
+    nothing = torch.zeros(20, dtype=torch.float64)
+    torch.testing.assert_close(centered_nll(attracted, nothing, old, nothing), weighted_nll(attracted, old))
+
+
+def categorical_weights() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probabilities of 6 choices under an old and a new policy; how often each is drawn, and its weight."""
+    source = torch.Generator().manual_seed(3)
+    old, new, advantages = torch.randn(3, 6, generator=source, dtype=torch.float64)
+    drawn = torch.softmax(old, 0)
+    return torch.log_softmax(old, 0), torch.log_softmax(new, 0), drawn, torch.softmax(old + advantages, 0)
+
+
+def test_the_control_variate_changes_neither_the_expectation_nor_its_gradient_at_any_policy() -> None:
+    _, new, drawn, weights = categorical_weights()  # each choice as often as the old policy draws it
+    logits = new.clone().requires_grad_()
+    log_prob = torch.log_softmax(logits, 0)
+    controlled, plain = (
+        controlled_nll(weights, drawn, log_prob, log_prob.exp() / drawn),
+        weighted_nll(weights, log_prob),
+    )
+    torch.testing.assert_close(controlled, plain)
+    gradients = [torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (controlled, plain)]
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].abs().max() > 0.01
+
+
+def test_with_the_control_variate_a_row_is_drawn_to_its_weight_over_its_even_weight_and_no_further() -> None:
+    old, _, drawn, weights = categorical_weights()
+    for moved, direction in ((-0.1, 1), (0.0, 0), (0.1, -1)):
+        log_prob = (old + torch.log(weights / drawn) + moved).requires_grad_()
+        (grads,) = torch.autograd.grad(controlled_nll(weights, drawn, log_prob, log_prob.exp() / drawn), log_prob)
+        assert (torch.sign(torch.where(grads.abs() < 1e-12, 0.0, -grads)) == direction).all()
+
+
+def test_all_three_losses_agree_at_the_old_policy_but_for_the_even_weights() -> None:
+    old, _, drawn, weights = categorical_weights()
+    log_prob = old.clone().requires_grad_()
+    losses = [loss(weights, drawn, log_prob, log_prob.exp() / drawn) for loss in (centered_nll, controlled_nll)]
+    centered, controlled = (torch.autograd.grad(loss, log_prob, retain_graph=True)[0] for loss in losses)
+    torch.testing.assert_close(centered, drawn - weights)
+    torch.testing.assert_close(controlled, centered)
+    (plain,) = torch.autograd.grad(weighted_nll(weights, log_prob), log_prob)
+    torch.testing.assert_close(plain + drawn, centered)
+
+
+def test_many_passes_over_noise_move_a_policy_far_less_with_the_control_variate(
+    make_agent: MakeAgent, make_batch: MakeBatch
+) -> None:
+    """Advantages that have nothing to do with the actions: a likelihood alone draws the density onto what was tried."""
+    moved = {}
+    for loss in ("likelihood", "centered", "control_variate"):
+        settings = {"minibatch_size": 10, "m_steps": 60, "policy_lr": 3e-3, "optimizer_type": "adam"}
+        free = {"epsilon_mu": 1e3, "epsilon_sigma": 1e3, "epsilon_eta": 0.1, "alpha_update": "multiplicative"}
+        agent = make_agent(m_step_loss=loss, topk_fraction=1.0, alpha_lr=10.0, **settings, **free)
+        metrics = agent.update(make_batch(agent, rows=30))
+        moved[loss] = metrics["kl/mean"] + metrics["kl/std"]
+    assert moved["control_variate"] < 0.5 * min(moved["likelihood"], moved["centered"])
 
 
 def test_policy_loss_is_a_sum_so_that_repeating_every_row_changes_nothing(
@@ -293,10 +351,16 @@ def test_minibatches_likelihood_is_on_average_that_of_the_batch() -> None:
     log_prob = torch.tensor([-1.0, 5.0, 2.0, 7.0, -3.0, 0.5])
     selected = (psi > 0).double()
     batch = {"advantages": torch.zeros(6), "log_prob": log_prob}
-    target = {"weights": psi, "selected": selected, "count": selected.sum()}
+    even, ratio = torch.tensor([0.3, 0.1, 0.2, 0.1, 0.2, 0.1]), torch.tensor([0.3, 2.7, 0.6, 2.7, 0.4, 1.6])
+    batch["ratio"] = ratio
+    target = {"weights": psi, "even": even, "selected": selected, "count": selected.sum()}
     parts = [minibatch(batch, target, torch.tensor(index)) for index in ([0, 4], [3, 1], [5, 2])]
     nlls = [weighted_nll(part["weights"], rows["log_prob"]) for rows, part in parts]
     torch.testing.assert_close(torch.stack(nlls).mean(), weighted_nll(psi, log_prob))
+    controlled = [
+        controlled_nll(part["weights"], part["even"], rows["log_prob"], rows["ratio"]) for rows, part in parts
+    ]
+    torch.testing.assert_close(torch.stack(controlled).mean(), controlled_nll(psi, even, log_prob, ratio))
     means = [mean_over(rows["log_prob"], part["selected"], part["count"]).item() for rows, part in parts]
     assert means == [-2.0, 6.0, 1.25]
 

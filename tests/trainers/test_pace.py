@@ -1,4 +1,4 @@
-"""PPO's pace: rollouts whose advantages are far smaller than usual move the policy less."""
+"""The pace of PPO and V-MPO: rollouts whose advantages are far smaller than usual move the policy less."""
 
 from typing import Any
 
@@ -6,14 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva import PPOAgent
+from minerva import PPOAgent, VMPOAgent
+from minerva.trainers.vmpo.config import VMPOConfig
 
-ONE_STEP = {"minibatch_size": 32, "policy_layer_sizes": (8,), "max_grad_norm": 1e9, "update_epochs": 1}
+AGENTS: dict[str, Any] = {"ppo": PPOAgent, "vmpo": VMPOAgent}
+SMALL = {"minibatch_size": 32, "policy_layer_sizes": (8,), "max_grad_norm": 1e9}
+ONE_STEP: dict[str, dict[str, Any]] = {
+    "ppo": {**SMALL, "update_epochs": 1},
+    "vmpo": {**SMALL, "m_steps": 1, "topk_fraction": 1.0, "m_step_loss": "control_variate"},
+}
 
 
-def paces(memory: float, sizes: list[float]) -> list[float]:
+def paces(algo: str, memory: float, sizes: list[float]) -> list[float]:
     """The pace of rollouts with advantages of these sizes, one after the other."""
-    agent = PPOAgent(3, 1, advantage_memory=memory, policy_lr=0.5)
+    agent = AGENTS[algo](3, 1, advantage_memory=memory, policy_lr=0.5)
     state, found = agent.state, []
     for size in sizes:
         state, numbers = agent.paced(state, {"advantages": torch.tensor([size, -size, size])}, agent.hyper())
@@ -22,18 +28,21 @@ def paces(memory: float, sizes: list[float]) -> list[float]:
     return found
 
 
-def test_a_rollout_is_worth_what_its_advantages_are_beside_the_usual_ones() -> None:
-    found = paces(0.9, [*[2.0] * 400, 0.2, 2.0, 1.1])
+@pytest.mark.parametrize("algo", AGENTS)
+def test_a_rollout_is_worth_what_its_advantages_are_beside_the_usual_ones(algo: str) -> None:
+    found = paces(algo, 0.9, [*[2.0] * 400, 0.2, 2.0, 1.1])
     usual = 0.9 * 2.0**2 + 0.1 * 0.2**2
     assert found == pytest.approx([*[1.0] * 400, 4 * 0.2**2 / usual, 1.0, 1.0])
 
 
+@pytest.mark.parametrize("algo", AGENTS)
 @pytest.mark.parametrize("sizes", [[3.0, 1e-3, 1e-12], [0.0, 0.0], [1e-18, 1.0, 0.0]])
-def test_without_a_memory_every_rollout_is_worth_a_whole_step(sizes: list[float]) -> None:
-    assert paces(0.0, sizes) == [1.0] * len(sizes)
+def test_without_a_memory_every_rollout_is_worth_a_whole_step(algo: str, sizes: list[float]) -> None:
+    assert paces(algo, 0.0, sizes) == [1.0] * len(sizes)
 
 
-def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step() -> None:
+@pytest.mark.parametrize("algo", AGENTS)
+def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step(algo: str) -> None:
     """Adam's first step has the learning rate's size in every parameter, however small the gradient."""
     source = torch.Generator().manual_seed(0)
     rows = {name: torch.randn(16, 2, 3, generator=source) for name in ("obs", "next_obs")}
@@ -41,7 +50,7 @@ def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step() -> None:
     rows |= {"terminated": torch.zeros(16, 2), "ended": torch.zeros(16, 2)}
 
     def moved(memory: float, usual: float) -> tuple[Tensor, Tensor, Any]:
-        agent = PPOAgent(3, 1, seed=0, advantage_memory=memory, **ONE_STEP)
+        agent = AGENTS[algo](3, 1, seed=0, advantage_memory=memory, **ONE_STEP[algo])
         agent.state["advantages"].fill_(usual)
         before = agent.flat.vector.clone()
         metrics = agent.learn(rows)
@@ -54,3 +63,9 @@ def test_the_policy_moves_by_its_share_and_the_values_by_a_whole_step() -> None:
     assert 0 < share < 0.5
     assert torch.equal(value, value_too)
     torch.testing.assert_close(slowed, share * policy, rtol=1e-4, atol=2**-23)  # rounding of parameters up to 1
+
+
+def test_v_mpo_remembers_advantages_where_nothing_but_its_weights_ends_a_step() -> None:
+    memories = {loss: VMPOConfig().memory_of_advantages(loss) for loss in ("control_variate", "centered", "likelihood")}
+    assert memories == {"control_variate": 0.99, "centered": 0.0, "likelihood": 0.0}
+    assert VMPOConfig(advantage_memory=0.5).memory_of_advantages("centered") == 0.5
