@@ -38,6 +38,14 @@ class Seeds:
     def __str__(self) -> str:
         return ",".join(map(str, self.numbers))
 
+    def varied_values(self) -> dict[str, list[str]]:
+        """Return the value that each seed has of every setting in which they differ."""
+        values = {name: [getattr(config, name) for config in self.configs] for name in self.varied}
+        return {
+            name: [f"{value:g}" if isinstance(value, float) else str(value) for value in each]
+            for name, each in values.items()
+        }
+
     def population(
         self,
         env: EnvLike,
@@ -63,8 +71,8 @@ class Seeds:
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("seed", *self.varied, "steps", "random", "before", "after", "best"):
             table.add_column(heading, justify="right")
-        for seed, config, result in zip(self.numbers, self.configs, results, strict=True):
-            varied = [f"{config.to_dict()[name]:g}" for name in self.varied]
+        columns = self.varied_values().values()
+        for seed, result, *varied in zip(self.numbers, results, *columns, strict=True):
             returns = [f"{value:,.1f}" for value in (result.random, result.before, result.after, result.best)]
             table.add_row(str(seed), *varied, f"{result.step:,}", *returns)
         console.print("\nmean return of deterministic evaluation episodes")

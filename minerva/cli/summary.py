@@ -35,12 +35,15 @@ def print_settings(
     which = f"seed {options.seed}" if seeds is None else f"seeds {options.seeds or seeds} together"
     task = escape(printable(str(options.task)))
     console.print(f"[bold]{algo}[/] on [bold]{task}[/], {which}, {budget}", soft_wrap=True)
-    settings = config.to_dict()
-    text = "  ".join(f"{name}={_format_value(value)}" for name, value in settings.items())
-    console.print(f"[dim]{text}[/]")
-    rules = "; ".join(f"{name}: {rule}" for name, rule in config.derived(len(envs.action.low)).items())
+    settings = {name: _format_value(value) for name, value in config.to_dict().items()}
+    if seeds is not None:
+        settings |= {name: ",".join(values) for name, values in seeds.varied_values().items()}
+    console.print(f"[dim]{'  '.join(f'{name}={value}' for name, value in settings.items())}[/]")
+    rules = config.derived(len(envs.action.low))
     if rules:
-        console.print(f"derived from the task: {rules}", soft_wrap=True)
+        console.print("derived from the task:")
+    for name, rule in rules.items():
+        console.print(f"  {name}: {rule}", soft_wrap=True)
 
 
 def _format_value(value: Any) -> str:

@@ -66,9 +66,12 @@ def test_every_setting_is_printed_before_training(finished_run: FinishedRun) -> 
 
 
 def test_what_the_task_decides_is_printed_before_training(finished_run: FinishedRun) -> None:
-    printed = " ".join(finished_run.output.split())
-    assert "derived from the task: initial_log_std: -0.5, -max(1, log D) / 2 for D = 1, because" in printed
-    assert "; normalize_rewards: rewards divided by the standard deviation" in printed
+    printed = finished_run.output.splitlines()
+    first = printed.index("derived from the task:") + 1
+    rules = [line.split(":")[0] for line in printed[first:] if line.startswith("  ")]
+    assert rules[:4] == ["  initial_log_std", "  normalize_rewards", "  gamma", "  gae_lambda"]
+    assert printed[first].startswith("  initial_log_std: -0.5, -max(1, log D) / 2 for D = 1, because")
+    assert printed[first + 1].startswith("  normalize_rewards: rewards divided by the standard deviation")
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(

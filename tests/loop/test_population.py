@@ -188,6 +188,7 @@ def test_the_command_line_trains_seeds_together(tmp_path: Path, capsys: pytest.C
     assert main([*command, "--vary", "gamma=0.9,0.99", "--run-dir", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "seeds 0:2 together" in printed
+    assert "gamma=0.9,0.99" in " ".join(printed.split())
     assert "over seeds" in printed
     assert [line for line in printed.splitlines() if line.startswith("run: ")] == [
         f"run: {tmp_path / name}" for name in ("seed0", "seed1")
