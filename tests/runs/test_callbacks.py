@@ -235,7 +235,7 @@ def test_a_changed_rate_is_part_of_what_is_resumed(how: str, tmp_path: Path) -> 
     ("changed", "reason"),
     [
         ({"rollout_steps": 8}, "rollout_steps cannot change during a run: what can is gamma"),
-        ({"target_kl": 0.1}, "target_kl cannot change from None to 0.1 during a run"),
+        ({"target_kl": None}, "target_kl cannot change from 0.03 to None during a run"),
         ({"policy_lr": -1.0}, r"policy_lr is -1.0: it must be in \(0, inf\)"),
         ({"learning_rat": 1.0}, "learning_rat is not a setting of PPOConfig"),
     ],

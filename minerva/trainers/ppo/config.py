@@ -90,8 +90,9 @@ class PPOConfig(OptimizerConfig):
     """c_H: weight of the entropy bonus."""
     vf_coef: Annotated[float, NOT_NEGATIVE, TENSOR, AlsoCalled("value_coef value_cost value_loss_coef")] = 0.5
     """c_V: weight of the value loss."""
-    target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = None
-    """Stop an update's epochs once the KL estimate exceeds this; 0 or None: never."""
+    target_kl: Annotated[float | None, NOT_NEGATIVE, TENSOR] = 0.03
+    """Stop an update's epochs once the KL estimate exceeds this; 0 or None: never. With many actions, ten epochs
+    would go far beyond it, and the standard deviation would be gone before much is learned."""
 
     # Optimiser
     policy_lr: Annotated[float, POSITIVE, TENSOR, AlsoCalled("learning_rate lr actor_lr")] = 3e-4
@@ -124,6 +125,7 @@ class PPOConfig(OptimizerConfig):
             "initial_log_std": -0.5,
             "norm_adv_per_minibatch": True,
             "advantage_memory": 0.0,
+            "target_kl": None,
             "update_epochs": 5,
             "policy_lr": 1e-3,
             "policy_layer_sizes": (256, 256),

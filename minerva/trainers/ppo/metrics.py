@@ -62,7 +62,7 @@ def rules() -> list[Rule]:
         Rule(
             "large steps",
             lambda mean: mean["losses/approx_kl"] > LARGE_KL,
-            "PPO's updates move the policy by a KL of {losses/approx_kl:.2g}, where 0.003 to 0.03 is usual: lower "
+            "PPO's updates move the policy by a KL of {losses/approx_kl:.2g}, where 0.003 to 0.05 is usual: lower "
             "policy_lr or update_epochs, or set target_kl to 0.02.",
         ),
     ]
