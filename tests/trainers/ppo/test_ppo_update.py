@@ -13,6 +13,7 @@ from trees import leaves
 from minerva.formulas.gaussian import gaussian_log_prob
 from minerva.trainers.ppo import improve
 from minerva.trainers.ppo.agent import PPOAgent
+from minerva.trainers.ppo.config import PPOConfig
 
 MakeAgent = Callable[..., PPOAgent]
 MakeRollout = Callable[..., dict[str, Tensor]]
@@ -184,6 +185,16 @@ def test_steps_taken_under_a_target_kl(
     agent = make_agent(target_kl=target_kl)
     agent.update(make_rollout(agent))
     assert agent.state["moments"]["step"].item() == epochs * MINIBATCHES
+
+
+def test_the_default_ends_an_update_of_far_too_long_steps_and_lets_short_ones_pass(
+    make_agent: MakeAgent, make_rollout: MakeRollout
+) -> None:
+    at_scale = {"target_kl": PPOConfig.at_scale(2048)["target_kl"]}
+    for settings, rate, epochs in (({}, 1e-6, EPOCHS), ({}, 1.0, 1), (at_scale, 1.0, EPOCHS)):
+        agent = make_agent(policy_lr=rate, **settings)
+        agent.update(make_rollout(agent))
+        assert agent.state["moments"]["step"].item() == epochs * MINIBATCHES
 
 
 def kl_by_epoch(make_agent: MakeAgent, make_rollout: MakeRollout, epochs: int) -> list[float]:
