@@ -85,10 +85,7 @@ class LocalCollector(Collector):
         return self.envs.take_episodes()
 
     def fill_replay(self, stack: Stack, writer: ReplayWriter, plan: ReplayPlan) -> Collected:
-        """At each step choose actions, run the updates that are due, then step the environments and store the step.
-
-        Updates and environments overlap: on a GPU the update runs while environments step on the CPU.
-        """
+        """At each step choose actions, run the updates that are due while the environments step, and store the step."""
         agents = len(stack.agents)
         each = self.envs.num_envs // agents
         by = each * stack.agents[0].ranks.count
@@ -96,8 +93,9 @@ class LocalCollector(Collector):
         while step < plan.until and step + by <= plan.total_steps and not plan.interrupted():
             obs = self.envs.obs
             acted = stack.act(obs, plan.draw(step, (each,)))
+            self.envs.send(acted["actions_executed"])
             plan.learn(step, step + by)
-            writer.add(_row(obs, acted, self.envs.step(acted["actions_executed"])))
+            writer.add(_row(obs, acted, self.envs.recv()))
             step += by
         return Collected(step, self.envs.take_episodes(), {})
 

@@ -102,3 +102,21 @@ def test_the_gpu_simulates_what_the_cpu_does() -> None:
         assert_close(one.truncated.cpu(), other.truncated)
     assert gpu.step(torch.zeros(16, 1, device="cuda")).truncated.all()
     assert [episode.length for episode in gpu.take_episodes()] == [200] * 16
+
+
+def test_environments_step_beside_what_the_caller_computes() -> None:
+    """A step that was sent ends while the caller's stream is still busy, and `recv` orders what follows after it."""
+    envs = Pendulum("Pendulum-v1", 16, torch.device("cuda"))
+    envs.reset(range(16))
+    actions = torch.zeros(16, 1, device="cuda")
+    envs.step(actions)  # the graph is captured
+    torch.cuda.synchronize()
+    envs.send(actions)
+    torch.cuda._sleep(2_000_000_000)  # cycles: a second
+    busy, caller = envs._stream, torch.cuda.current_stream()
+    assert busy is not None
+    busy.synchronize()
+    assert not caller.query()
+    obs = envs.recv().next_obs + 0.0
+    assert_close(obs.cpu(), envs.obs.cpu())
+    assert caller.query()

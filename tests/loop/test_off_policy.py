@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from minerva.data.replay import ReplayWriter
 from minerva.envs.engine import Engine
 from minerva.envs.engines.registry import make_engine
-from minerva.loop.collector import Collected, LocalCollector
+from minerva.loop.collector import Collected, LocalCollector, ReplayPlan
+from minerva.loop.stacking import Stack
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.sac.trainer import SACTrainer
 
@@ -45,6 +47,27 @@ class Watched(LocalCollector):
             collected = super().fill_replay(*inputs)
         self.stretches.append((collected.step, reads.count))
         return collected
+
+
+def test_updates_run_while_the_environments_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = MPOTrainer("Pendulum-v1", num_envs=2, **SMALL)
+    trainer.start(0)
+    happened = list[str]()
+
+    def noted(name: str, method: Any) -> Any:
+        def call(*inputs: Any) -> Any:
+            happened.append(name)
+            return method(*inputs)
+
+        return call
+
+    for name in ("send", "recv"):
+        monkeypatch.setattr(trainer.envs, name, noted(name, getattr(trainer.envs, name)))
+    stack = Stack([trainer.agent], "off", 100)
+    writer = ReplayWriter([trainer.replay], trainer.replay.state, trainer.envs.device)
+    plan = ReplayPlan(0, 6, 6, lambda _, shape: stack.draw_actions(shape), noted("learn", lambda *_: 0), lambda: False)
+    trainer.collector.fill_replay(stack, writer, plan)
+    assert happened == ["send", "learn", "recv"] * 3
 
 
 @pytest.mark.parametrize("kind", [MPOTrainer, SACTrainer], ids=["mpo", "sac"])

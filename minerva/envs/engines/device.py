@@ -46,6 +46,8 @@ class DeviceEngine(Engine):
         self._step = InPlace(self.advanced, self.state, "auto")
         self._ended: list[Tree] = []
         self._actions: Any = None  # a tensor between send and recv
+        self._outputs: Tree = {}
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # environments step on it
         self._stepped_by: tuple[DeviceEngine, slice] | None = None  # a joined engine, and which of its environments
 
     # --- implemented by subclasses --------------------------------------------------------------------------
@@ -143,21 +145,34 @@ class DeviceEngine(Engine):
         return self.obs
 
     def send(self, actions: Tensor) -> None:
-        """Keep the actions in [-1, 1] for `recv`.  [E, D]"""
+        """Start a step with actions in [-1, 1]: on a GPU beside what the caller has it compute until `recv`.  [E, D]"""
         self._check_order(sending=True, under_way=self._actions is not None)
         self._take_back()
         self._actions = actions
+        if self._stream is None:
+            self._outputs = self._stepped(actions)
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._stream):
+            self._outputs = self._stepped(actions)
 
     def recv(self) -> Transition:
-        """Step with the actions of `send` and return the transition, without synchronising with the device."""
+        """Return the transition of the step that `send` started, without synchronising with the host."""
         self._check_order(sending=False, under_way=self._actions is not None)
-        actions, self._actions = self._actions, None
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+        self._actions, outputs = None, self._outputs
+        self.obs = outputs["obs"]
+        self._ended.append({**{name: outputs[name] for name in EPISODE}, **outputs["info"]})
+        return Transition(*(outputs[name] for name in Transition._fields))
+
+    def _stepped(self, actions: Tensor) -> Tree:
+        """Return the outputs of a step, those that outlive it copied: a graph writes them anew at every call."""
         shape = self.num_envs // len(self.generators), self.start_numbers
         uniform = [torch.rand(shape, generator=source, device=self.device) for source in self.generators]
         outputs = self.advance(actions, torch.cat(uniform))
-        self.obs = outputs["obs"].clone()  # a graph writes its outputs into the same memory at every call
-        self._ended.append({name: outputs[name].clone() for name in EPISODE} | mapped(torch.clone, outputs["info"]))
-        return Transition(*(outputs[name] for name in Transition._fields))
+        kept = ("obs", "info", *EPISODE)
+        return {**outputs, **{name: mapped(torch.clone, outputs[name]) for name in kept}}
 
     def take_episodes(self) -> list[Episode]:
         """Return the episodes since the last call, in one transfer; raise EnvStepError for non-finite values."""

@@ -229,7 +229,8 @@ class MPOAgent(OffPolicyAgent):
         metrics = {**critic_metrics, **policy_metrics}
         checked = [*self.numbers_of(data), *(metrics.pop(name) for name in ("target", "outputs", "sampled_q"))]
         checked += [metrics[name] for name in ("loss/q", "loss/dual", "loss/policy")]
-        finite = self.ranks.all(torch.isfinite(torch.cat([values.flatten() for values in checked])).all())
+        each = [torch.isfinite(values).all() for values in checked]  # joined first, they are slow to reduce on a GPU
+        finite = self.ranks.all(torch.stack(each).all())
         counters = state["counters"]
         after = {**improved, "counters": {**fresh["counters"], "updates": counters["updates"] + 1}}
         before = {**state, "counters": {**counters, "skipped": counters["skipped"] + 1}}
