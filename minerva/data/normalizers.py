@@ -179,13 +179,13 @@ class ReturnScale:
         self.state = {
             "running": torch.zeros(num_envs, dtype=torch.float64, device=device),
             "largest": torch.zeros(num_envs, dtype=torch.float64, device=device),
-            "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
-            "kept": torch.tensor(kept, dtype=torch.float64, device=device),
+            "gamma": torch.tensor([gamma], dtype=torch.float64, device=device),
+            "kept": torch.tensor([kept], dtype=torch.float64, device=device),
         }
 
     @staticmethod
     def followed(state: Tree, rewards: Tensor, ended: Tensor) -> Tree:
-        """Return the state after one more step of all environments.  [E], [E]"""
+        """Return the state after one more step of all environments; of several agents too.  [..., E], [..., E]"""
         before = (state[name] for name in ("running", "largest", "gamma", "kept"))
         returns, largest = largest_return(rewards.double(), *before)
         # LaTeX: R'_k = (1 - d_k) R_k

@@ -243,7 +243,6 @@ class ReplayWriter:
         `returns` is the state of the replays' `ReturnScale`, which then follows the rewards.
         """
         first, self._replays, self._state, self._returns = replays[0], list(replays), state, returns
-        self._followed = torch.func.vmap(ReturnScale.followed) if len(replays) > 1 else ReturnScale.followed
         self._first = first
         pinned, rows = first.device.type == "cuda", len(replays) * first.num_envs
         self._staged: dict[str, Tensor] = {}
@@ -272,7 +271,7 @@ class ReplayWriter:
         if self._returns is not None:
             new = self._first.by_field(slots)
             ended = torch.maximum(new["terminated"], new["truncated"])
-            copy_(self._returns, self._followed(self._returns, new["rewards"], ended))
+            copy_(self._returns, ReturnScale.followed(self._returns, new["rewards"], ended))
         for replay in self._replays:
             replay.written += 1
 
