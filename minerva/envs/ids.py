@@ -231,6 +231,10 @@ def _env_errors(written: str) -> Iterator[None]:
         raise EnvError(f"{written} is not a known environment. {nearest(written, known_ids())}") from None
     except gym.error.DeprecatedEnv as error:
         raise EnvError(f"{written} is out of date: {error}") from None
+    except gym.error.DependencyNotInstalled as error:
+        if "gymnasium[box2d]" not in str(error):
+            raise EnvError(f"{written} could not be made: {_first_line(error)}") from None
+        raise EnvError(f"{written} needs Box2D, which is not installed: {pip_install('box2d')}.") from None
     except (gym.error.Error, ImportError) as error:
         raise EnvError(f"{written} could not be made: {_first_line(error)}") from None
 

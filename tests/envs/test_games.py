@@ -95,3 +95,22 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(gym, "registry", {})
     with pytest.raises(EnvError, match=rf"{env} needs \w+, which is not installed: {re.escape(pip_install(extra))}"):
         factory(env)
+
+
+def test_lunar_lander_falls_alike_with_choices_and_with_forces_while_no_engine_is_on() -> None:
+    chosen, forced = (make_engine(env, 2, "gymnasium") for env in ("LunarLander-v3", "LunarLanderContinuous-v3"))
+    assert torch.equal(chosen.reset([3, 4]), forced.reset([3, 4]))
+    for _ in range(40):
+        one, other = chosen.step(torch.zeros(2, 1)), forced.step(torch.zeros(2, 2))
+        assert torch.equal(one.next_obs, other.next_obs)
+        assert torch.equal(one.rewards, other.rewards)
+
+
+@pytest.mark.parametrize("package", ["Box2D", "pygame"])
+def test_a_missing_box2d_is_named_with_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    says = f"LunarLander-v3 needs Box2D, which is not installed: {pip_install('box2d')}"
+    with pytest.raises(EnvError, match=re.escape(says)):
+        factory("LunarLander-v3")()
