@@ -179,15 +179,16 @@ class ReturnScale:
         self.state = {
             "running": torch.zeros(num_envs, dtype=torch.float64, device=device),
             "largest": torch.zeros(num_envs, dtype=torch.float64, device=device),
-            "gamma": torch.tensor([gamma], dtype=torch.float64, device=device),
-            "kept": torch.tensor([kept], dtype=torch.float64, device=device),
+            "gamma": torch.tensor(gamma, dtype=torch.float64, device=device),
+            "kept": torch.tensor(kept, dtype=torch.float64, device=device),
         }
 
     @staticmethod
     def followed(state: Tree, rewards: Tensor, ended: Tensor) -> Tree:
-        """Return the state after one more step of all environments; of several agents too.  [..., E], [..., E]"""
-        before = (state[name] for name in ("running", "largest", "gamma", "kept"))
-        returns, largest = largest_return(rewards.double(), *before)
+        """Return the state after one more step of all environments, or that of a stack of agents.  [..., E] twice"""
+        constants = (state[name] for name in ("gamma", "kept"))  # a stack has one of each for every agent
+        each = (value.unsqueeze(-1) if value.ndim else value for value in constants)
+        returns, largest = largest_return(rewards.double(), state["running"], state["largest"], *each)
         # LaTeX: R'_k = (1 - d_k) R_k
         running = returns * (1 - ended.double())
         return {**state, "running": running, "largest": largest}

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minerva.compute.tree import stacked
 from minerva.data.normalizers import HALF_LIFE, LARGEST_SCALED, VALUE_RANGE, ReturnScale
 
 GAMMA, ENVS = 0.9, 3
@@ -82,3 +83,18 @@ def test_no_reward_yet_is_no_scale() -> None:
     assert ReturnScale.scaled(scale.state, torch.zeros(4)).tolist() == [0.0] * 4
     scale.state = ReturnScale.followed(scale.state, torch.tensor([0.0, 0.2, 0.0]), torch.zeros(ENVS))
     assert float(ReturnScale.scaled(scale.state, torch.tensor(0.2))) == pytest.approx(LARGEST_SCALED)
+
+
+def test_a_stack_follows_each_of_its_agents_as_alone() -> None:
+    """Also where their discounts differ."""
+    alone = [ReturnScale(ENVS, gamma).state for gamma in (0.9, 0.99)]
+    stack = stacked(alone)
+    source = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        rewards = torch.randn(2, ENVS, generator=source)
+        ended = (torch.rand(2, ENVS, generator=source) < 0.2).float()
+        stack = ReturnScale.followed(stack, rewards, ended)
+        alone = [ReturnScale.followed(*one) for one in zip(alone, rewards, ended, strict=True)]
+    for name, values in stack.items():
+        assert torch.equal(values, torch.stack([one[name] for one in alone]))
+    assert not torch.equal(alone[0]["running"], alone[1]["running"])
