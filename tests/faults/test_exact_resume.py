@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fault_tasks import TASKS, differing, outcome
 
-from minerva.envs.engine import Engine
+from minerva.envs.engines.host import HostEngine
 from minerva.runs.store import CheckpointStore, LoadedCheckpoint, SavedRows
 from minerva.trainers.registry import trainer_class
 
@@ -44,14 +44,14 @@ def reference(request: pytest.FixtureRequest, references: Any) -> tuple[str, dic
 
 def signal_at_env_step(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """SIGTERM in the midst of environment step `at`, training's and evaluation's counted together."""
-    step, count = Engine.step, iter(range(10**9))
+    recv, count = HostEngine.recv, iter(range(10**9))
 
-    def step_and_signal(self: Engine, actions: Any) -> Any:
+    def signal_and_recv(self: HostEngine) -> Any:
         if next(count) == at:
             signal.raise_signal(signal.SIGTERM)
-        return step(self, actions)
+        return recv(self)
 
-    monkeypatch.setattr(Engine, "step", step_and_signal)
+    monkeypatch.setattr(HostEngine, "recv", signal_and_recv)
 
 
 def test_stopped_at_every_report(reference: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
