@@ -133,6 +133,7 @@ class DeviceEngine(Engine):
         """Reset every environment, environment i with `seeds[i]`, and return `obs`; a step in progress is dropped."""
         draws = [generator(seed, "start", torch.device("cpu")) for seed in seeds]
         drawn = torch.stack([torch.rand(self.start_numbers + 1, generator=draw) for draw in draws]).to(self.device)
+        self._wait_for_step()
         self._stepped_by = None
         each = self.num_envs // len(self.generators)
         self.generators = [generator(seed, "starts", self.device) for seed in seeds[::each]]
@@ -149,22 +150,24 @@ class DeviceEngine(Engine):
         self._check_order(sending=True, under_way=self._actions is not None)
         self._take_back()
         self._actions = actions
-        if self._stream is None:
-            self._outputs = self._stepped(actions)
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream):
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._stream):  # where that is None, nothing changes
             self._outputs = self._stepped(actions)
 
     def recv(self) -> Transition:
         """Return the transition of the step that `send` started, without synchronising with the host."""
         self._check_order(sending=False, under_way=self._actions is not None)
-        if self._stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+        self._wait_for_step()
         self._actions, outputs = None, self._outputs
         self.obs = outputs["obs"]
         self._ended.append({**{name: outputs[name] for name in EPISODE}, **outputs["info"]})
         return Transition(*(outputs[name] for name in Transition._fields))
+
+    def _wait_for_step(self) -> None:
+        """Let what the caller's stream does next begin after the step that was sent."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
 
     def _stepped(self, actions: Tensor) -> Tree:
         """Return the outputs of a step, those that outlive it copied: a graph writes them anew at every call."""
