@@ -105,7 +105,7 @@ def test_the_gpu_simulates_what_the_cpu_does() -> None:
 
 
 def test_environments_step_beside_what_the_caller_computes() -> None:
-    """A step that was sent ends while the caller's stream is still busy, and `recv` orders what follows after it."""
+    """A step that was sent ends while the caller's stream is still busy."""
     envs = Pendulum("Pendulum-v1", 16, torch.device("cuda"))
     envs.reset(range(16))
     actions = torch.zeros(16, 1, device="cuda")
@@ -117,6 +117,4 @@ def test_environments_step_beside_what_the_caller_computes() -> None:
     assert busy is not None
     busy.synchronize()
     assert not caller.query()
-    obs = envs.recv().next_obs + 0.0
-    assert_close(obs.cpu(), envs.obs.cpu())
-    assert caller.query()
+    assert_close(envs.recv().next_obs.cpu(), envs.obs.cpu())  # no episode ended
