@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 LOG_2PI = math.log(2 * math.pi)
+EPS = 1e-8
 
 
 def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
@@ -20,11 +21,16 @@ def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
 def mirrored(noise: Tensor, samples: int) -> Tensor:
     """Return noise for N samples, the second half opposite the first; if N is odd, one has no counterpart.
 
-    [(N + 1) // 2, ...], N -> [N, ...]
+    The mean square over samples is one, as that of the normal distribution: with one sample, or a pair, that leaves
+    their signs.  [(N + 1) // 2, ...], N -> [N, ...]
     """
-    # LaTeX: \bar{\xi}_j = -\xi_j
-    opposite = -noise
-    return torch.cat((noise, opposite))[:samples]
+    # LaTeX: v_j = \frac{1}{N} \sum_i \xi_{i,j}^2
+    mean_square = (noise**2).mean(0)
+    # LaTeX: \hat{\xi}_{i,j} = \frac{\xi_{i,j}}{\sqrt{v_j + \varepsilon_0}}
+    scaled = noise / torch.sqrt(mean_square + EPS)
+    # LaTeX: \bar{\xi}_{i,j} = -\hat{\xi}_{i,j}
+    opposite = -scaled
+    return torch.cat((scaled, opposite))[:samples]
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:

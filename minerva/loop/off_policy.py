@@ -5,16 +5,18 @@ The collector (`loop/collector.py`) decides how acting, learning and stepping in
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from minerva.compute.tree import Tree, mapped
 from minerva.config import STEPS_PER_REPORT
 from minerva.data.fields import action_field, transition_fields
 from minerva.data.normalizers import ReturnScale
+from minerva.data.pink_noise import PinkNoise
 from minerva.data.replay import Replay, ReplayWriter
 from minerva.errors import ConfigError
 from minerva.loop.agent import Rows
@@ -26,6 +28,8 @@ from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
 """Fewest environment steps between reports: copying metrics to the host more often would stall the device."""
+DrawNoise = Callable[[tuple[int, ...]], Tensor]
+"""Draws the noise of actions for a shape, [E] or [T, E], of all stacked agents."""
 MIN_SKIPPED = 20
 """A run stops if at least so many updates between two reports, and all of them, were skipped."""
 
@@ -48,6 +52,14 @@ class OffPolicyTrainer(Trainer):
     def reward_scale(self) -> ReturnScale | None:
         """Scale of the sampled rewards, or None: rewards as they are."""
         return ReturnScale(self.num_envs, self.config.gamma, self.device) if self.agent.scales_rewards else None
+
+    @functools.cached_property
+    def pink_noise(self) -> PinkNoise | None:
+        """Noise to explore with, or None: each step's noise is independent of those before."""
+        if not self.agent.explores_in_pink:
+            return None
+        sizes = (self.num_envs, self.agent.distribution.noise_size)
+        return PinkNoise(*sizes, self.device, self.agent.flat.vector.dtype)
 
     @functools.cached_property
     def last_metrics(self) -> dict[str, float]:
@@ -74,9 +86,10 @@ class OffPolicyTrainer(Trainer):
         """Collect, learn and report until the runs end. `runs.steps` saves and evaluates between two reports."""
         first, by = trainers[0], trainers[0].config.num_envs
         stack, writer = first._stack(trainers, runs)
+        noise = first._noise(trainers, stack)
         for _ in runs.steps(by):
             stack.invalidate_cached_weights()
-            plan = first._plan(trainers, stack, runs)
+            plan = first._plan(trainers, stack, noise, runs)
             step, episodes, extra = collector.fill_replay(stack, writer, plan)
             assign_episodes(episodes, trainers)
             if step // first.report_every > plan.step // first.report_every:
@@ -89,7 +102,7 @@ class OffPolicyTrainer(Trainer):
                 continue
             runs.report(step, [trainer._metrics(step) for trainer in trainers], take_episodes(trainers))
 
-    def _plan(self, trainers: Sequence[Self], stack: Stack, runs: RunGroup) -> ReplayPlan:
+    def _plan(self, trainers: Sequence[Self], stack: Stack, noise: DrawNoise, runs: RunGroup) -> ReplayPlan:
         """Return the plan of collecting and learning until the next report."""
         step, hyper = runs.step, self._hyper(stack, runs)
         sizes = [trainer.share.batch_size * trainer.agent.batches for trainer in trainers]
@@ -104,10 +117,26 @@ class OffPolicyTrainer(Trainer):
         def draw(at: int, shape: tuple[int, ...]) -> Any:
             if at < self.config.update_after and self.config.warmup == "random":
                 return stack.stacked([trainer._random_actions(shape) for trainer in trainers])
-            return stack.draw_actions(shape)
+            return noise(shape)
 
         until = min(_next_multiple(step, self.report_every), _next_multiple(step, runs.eval_every), runs.total_steps)
         return ReplayPlan(step, until, runs.total_steps, draw, learn, lambda: runs.interrupted)
+
+    def _noise(self, trainers: Sequence[Self], stack: Stack) -> DrawNoise:
+        """Return what draws the noise of all trainers' actions: pink where there is such noise, else white."""
+        pink = [trainer.pink_noise for trainer in trainers if trainer.pink_noise is not None]
+        if not pink:
+            return stack.draw_actions
+        state = joined_state(pink)
+
+        def draw(shape: tuple[int, ...]) -> Tensor:
+            *before, envs = shape
+            white = stack.draw_actions((*before, PinkNoise.COMPONENTS, envs))
+            if not before:
+                return PinkNoise.next(state, white)
+            return torch.stack([PinkNoise.next(state, step) for step in white.unbind(-4)], -3)
+
+        return draw
 
     def _random_actions(self, shape: tuple[int, ...]) -> Rows | Tensor:
         """Return this rank's slice of uniform actions, or noise, drawn for all ranks' environments.  [..., E, width]"""
@@ -155,7 +184,8 @@ class OffPolicyTrainer(Trainer):
         added = {"replay": self.replay.state_dict(), "row": self.last_metrics, "health": self.health.state_dict()}
         reward_norm = self.reward_scale.state_dict() if self.reward_scale else None
         frames = {} if self.replay.frames is None else {"frames": self.replay.frames.state_dict()}
-        return {**super().state_dict(), **added, "reward_norm": reward_norm, **frames}
+        pink = {} if self.pink_noise is None else {"exploration": self.pink_noise.state_dict()}
+        return {**super().state_dict(), **added, "reward_norm": reward_norm, **frames, **pink}
 
     def load_state_dict(self, state: Tree) -> str:
         """Load a state made by `state_dict`; return "", or why the environments have to be reset."""
@@ -164,6 +194,8 @@ class OffPolicyTrainer(Trainer):
             self.replay.frames.load_state_dict(state["frames"])
         if self.reward_scale:
             self.reward_scale.load_state_dict(state["reward_norm"])
+        if self.pink_noise is not None and "exploration" in state:  # which runs of earlier versions lack
+            self.pink_noise.load_state_dict(state["exploration"])
         self.last_metrics = dict(state["row"])
         self.health.load_state_dict(state["health"])
         return super().load_state_dict(state)

@@ -52,6 +52,11 @@ class OffPolicyAgent(Agent):
         """Whether the rewards of a batch are to be scaled by the largest return."""
         return False
 
+    @property
+    def explores_in_pink(self) -> bool:
+        """Whether actions are explored with pink noise instead of white."""
+        return False
+
     def make_encoder(self, action: ActionSpec) -> ObservationEncoder:
         """Return a new encoder of the observations: each network has its own."""
         return ObservationEncoder(self.observation, action.mask_size, self.config.image_encoder, self.own_encoder)

@@ -108,10 +108,10 @@ def run_collective(trainer: Trainable, ranks: Ranks, name: str, *arguments: Any)
 
 # --- the state of all environments --------------------------------------------------------------------------------
 
-AXES = {"envs": 0, "reward_norm": 0, "frames": 0, "rollout": 1}
+AXES = {"envs": 0, "reward_norm": 0, "frames": 0, "rollout": 1, "exploration": 1}
 """Environment axis of the parts of a trainer's state that have one."""
 DIVIDED = {
-    *("obs", "returns", "lengths", "running", "largest", "noise"),
+    *("obs", "returns", "lengths", "running", "largest", "noise", "components"),
     *("actions_raw", "next_obs", "rewards", "terminated", "truncated"),
     *("ages", "next_frames", "cut_frames", "oldest"),
 }

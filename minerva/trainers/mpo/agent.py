@@ -135,6 +135,11 @@ class MPOAgent(OffPolicyAgent):
         """Whether the rewards of a batch are to be scaled."""
         return self.config.scale_rewards
 
+    @property
+    def explores_in_pink(self) -> bool:
+        """Whether actions are explored with pink noise instead of white; choices are not."""
+        return self.config.exploration_noise == "pink" and isinstance(self.policy, DiagonalGaussianPolicy)
+
     def action_fields(self, action: Field) -> dict[str, Field]:
         """Return the replay fields that only Retrace needs: raw actions and their log-density; none without Retrace."""
         return {"actions_raw": action, "behaviour_logp": Field((1,))} if self.config.use_retrace else {}

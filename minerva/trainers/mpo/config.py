@@ -48,6 +48,9 @@ class MPOConfig(OptimizerConfig):
     layers' initialisation, about 1."""
     acting_policy: Literal["online", "target"] = "target"
     """Which policy collects experience."""
+    exploration_noise: Literal["pink", "white"] = "pink"
+    """Noise of the actions that collect experience. "pink": an action's deviation resembles those of the steps before,
+    over 1 to 256 steps (Eberhard et al. 2023); "white": it is independent of them. Choices are always independent."""
 
     # Loop
     num_envs: Annotated[int, AT_LEAST_ONE, LOOP, DIVIDED, AlsoCalled("n_envs num_actors num_workers")] = 4
@@ -68,7 +71,7 @@ class MPOConfig(OptimizerConfig):
     """Divide rewards by a third of the largest discounted return so far, so that values lie between -5 and 5."""
 
     # Critic
-    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.99
+    gamma: Annotated[float, FRACTION, TENSOR, AlsoCalled("discount discount_factor")] = 0.995
     """gamma: discount."""
     n_step: Annotated[int, AT_LEAST_ONE, AlsoCalled("n_steps")] = 3
     """n: rewards that are summed before the target bootstraps."""
@@ -113,8 +116,8 @@ class MPOConfig(OptimizerConfig):
     action_samples: Annotated[int, AT_LEAST_ONE, AlsoCalled("num_samples")] = 16
     """N: actions sampled per state."""
     mirrored_samples: bool = True
-    """Sample actions in pairs that lie opposite each other around the mean: in the policy's gradient the noise that a
-    pair shares cancels."""
+    """Sample actions in pairs that lie opposite each other around the mean, at a mean square distance of one standard
+    deviation: where all samples count the same, they move neither mean nor standard deviation."""
     kl_epsilon: Annotated[float, POSITIVE, TENSOR, AlsoCalled("epsilon")] = 0.1
     """epsilon_eta: bound on the E-step's KL."""
     temperature: Literal["gradient", "solved"] = "gradient"
@@ -140,7 +143,7 @@ class MPOConfig(OptimizerConfig):
     """Learning rate of the multipliers."""
     init_log_alpha_mean: float = 10.0
     """Initial unconstrained parameter of the mean's multipliers, or of a discrete action's."""
-    init_log_alpha_stddev: float = 10.0
+    init_log_alpha_stddev: float = 60.0
     """Initial unconstrained parameter of the standard deviation's multipliers. Published settings start at 1000, which
     nearly freezes the std until they have fallen: 3.3 million updates at lambda_lr 3e-4, 100,000 at 0.01."""
 
@@ -212,6 +215,9 @@ class MPOConfig(OptimizerConfig):
         """
         return {
             **cls.replay_at_scale(num_envs, updates=8, rows=2),
+            "exploration_noise": "white",
+            "gamma": 0.99,
+            "init_log_alpha_stddev": 10.0,
             "policy_lr": 1e-3,
             "q_lr": 1e-3,
             "target_networks_update_period": 25,

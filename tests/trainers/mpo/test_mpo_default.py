@@ -75,17 +75,26 @@ def test_mirrored_samples_lie_opposite_each_other_around_the_mean() -> None:
     assert distances.abs().min() > 0
 
 
-def test_a_critic_without_preference_moves_the_mean_only_if_samples_are_not_mirrored() -> None:
-    """Mirrored, the pull of each sample is that of its counterpart, but for the rounding of their sum."""
+def test_mirrored_samples_are_one_standard_deviation_away_in_the_mean_square() -> None:
+    made = agent(action_samples=6)
+    data = made.prepared(batch(32))
+    _, samples = made.evaluated.targets(made.state, data, made.draw_update(data), made.hyper())
+    distances = (samples["actions"] - samples["old"]["mean"]) / samples["old"]["log_std"].exp()
+    torch.testing.assert_close(distances.square().mean(0), torch.ones(16, ACT), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("layer", ["policy_mean", "policy_logstd"])
+def test_a_critic_without_preference_moves_the_policy_only_if_samples_are_not_mirrored(layer: str) -> None:
+    """Mirrored, the samples' pulls on the mean cancel, and those on the standard deviation, but for rounding."""
 
     def moved(mirrored: bool) -> float:
-        made = agent(mirrored_samples=mirrored, epsilon_penalty=0.0)
+        made = agent(mirrored_samples=mirrored, epsilon_penalty=0.0, optimizer_type="sgd")
         with torch.no_grad():
             made.state["q"].zero_()
         before = made.state["policy"].clone()
         made.update(batch(32))
-        weight = made.policy.policy_mean.weight
-        return (weight - made.flats["policy"].by_name(before)["policy_mean.weight"]).abs().max().item()
+        weight = getattr(made.policy, layer).weight
+        return (weight - made.flats["policy"].by_name(before)[f"{layer}.weight"]).abs().max().item()
 
     assert moved(True) < moved(False) / 100
 

@@ -1,0 +1,48 @@
+"""Noise to explore with whose samples resemble those of the steps before."""
+
+import torch
+from torch import Tensor
+
+from minerva.compute.tree import Tree, copy_
+from minerva.formulas.exploration import DECAYS, next_components, pink_noise
+
+
+class PinkNoise:
+    """Pink noise for E environments (Eberhard et al. 2023): its power falls with the frequency, its variance is one.
+
+    Each action tends to vary in the same direction for many steps, so that exploration moves a body instead of
+    shaking it. The noise goes on from one episode to the next.
+    """
+
+    COMPONENTS = len(DECAYS)
+
+    def __init__(self, num_envs: int, actions: int, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (self.COMPONENTS, num_envs, actions)
+        self.state: Tree = {
+            "components": torch.zeros(shape, dtype=dtype, device=device),
+            "decays": torch.tensor(DECAYS, dtype=dtype, device=device).view(-1, 1, 1),
+            "begun": torch.zeros((1, 1, 1), dtype=torch.bool, device=device),
+        }
+
+    @staticmethod
+    def next(state: Tree, white: Tensor) -> Tensor:
+        """Move the state one step on with white noise, and return the noise; of a stack of agents, [S, ...] each.
+
+        [..., K, E, D] -> [..., E, D]
+        """
+        decays = torch.where(state["begun"], state["decays"], torch.zeros_like(state["decays"]))  # begins as white
+        state["components"].copy_(next_components(state["components"], white, decays))
+        state["begun"].fill_(True)
+        return pink_noise(state["components"])
+
+    def move(self, state: Tree) -> None:
+        """Use these tensors, which hold equal values, as the storage of the state."""
+        self.state = state
+
+    def state_dict(self) -> Tree:
+        """Return the components, and whether there are any yet."""
+        return {name: self.state[name] for name in ("components", "begun")}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Load a state made by `state_dict`."""
+        copy_(self.state, state)
