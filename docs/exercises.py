@@ -344,6 +344,9 @@ def _vmpo(draw: Draw) -> None:
 def _ppo(draw: Draw) -> None:
     for number in (1, draw.act, draw.batch, draw.rows):
         exploration.first_log_std(number)
+        decays = torch.tensor([0.0, *(draw.between(0.2, 0.9) for _ in range(number))])
+        size = (len(decays), draw.batch, draw.act)
+        exploration.pink_noise(exploration.next_components(draw(*size), draw(*size), decays.view(-1, 1, 1)))
     clip_ratio = draw.number(0.15, 0.3)
     ratio_log = ppo.log_ratio(0.4 * draw(draw.rows), 0.4 * draw(draw.rows))
     ratio = torch.exp(ratio_log)

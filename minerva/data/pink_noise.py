@@ -30,7 +30,7 @@ class PinkNoise:
 
         [..., K, E, D] -> [..., E, D]
         """
-        decays = torch.where(state["begun"], state["decays"], torch.zeros_like(state["decays"]))  # begins as white
+        decays = state["decays"] * state["begun"]  # at first nothing is there to be left
         state["components"].copy_(next_components(state["components"], white, decays))
         state["begun"].fill_(True)
         return pink_noise(state["components"])

@@ -8,8 +8,8 @@ from torch import Tensor
 DECAYS = (0.0, *(math.exp(-1 / 4**k) for k in range(5)))
 """Share of each component of pink noise that is left after a step: white noise, and time constants of 1 to 256 steps.
 
-With constants a factor of four apart, the power of their sum is within a fifth of one in proportion to 1 / frequency,
-over periods from 6 to 1,600 steps.
+With constants a factor of four apart, the power of their sum is within a fifth of one that falls as 1 / frequency,
+over periods from 6 to 800 steps.
 """
 
 
@@ -23,7 +23,7 @@ def first_log_std(actions: int) -> float:
 def next_components(before: Tensor, white: Tensor, decays: Tensor) -> Tensor:
     """Return the components of pink noise one step later; each keeps a variance of one.
 
-    `white` is standard-normal noise, `decays` the share of each that is left.  2 [..., K, E, D], [K, 1, 1] ->
+    `white` is standard-normal noise, `decays` the share of each that is left.  2 [..., K, E, D], [..., K, 1, 1] ->
     [..., K, E, D]
     """
     # LaTeX: x_k = \phi_k x'_k + \sqrt{1 - \phi_k^2} \xi_k

@@ -24,11 +24,11 @@ def mirrored(noise: Tensor, samples: int) -> Tensor:
     The mean square over samples is one, as that of the normal distribution: with one sample, or a pair, that leaves
     their signs.  [(N + 1) // 2, ...], N -> [N, ...]
     """
-    # LaTeX: v_j = \frac{1}{N} \sum_i \xi_{i,j}^2
+    # LaTeX: v_{b,j} = \frac{1}{N} \sum_i \xi_{i,b,j}^2
     mean_square = (noise**2).mean(0)
-    # LaTeX: \hat{\xi}_{i,j} = \frac{\xi_{i,j}}{\sqrt{v_j + \varepsilon_0}}
+    # LaTeX: \hat{\xi}_{i,b,j} = \frac{\xi_{i,b,j}}{\sqrt{v_{b,j} + \varepsilon_0}}
     scaled = noise / torch.sqrt(mean_square + EPS)
-    # LaTeX: \bar{\xi}_{i,j} = -\hat{\xi}_{i,j}
+    # LaTeX: \bar{\xi}_{i,b,j} = -\hat{\xi}_{i,b,j}
     opposite = -scaled
     return torch.cat((scaled, opposite))[:samples]
 

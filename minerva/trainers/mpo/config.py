@@ -85,8 +85,8 @@ class MPOConfig(OptimizerConfig):
     """lambda: trace parameter of Retrace."""
     critics: Annotated[int, Within("[1, 2]")] = 2
     """C: critics, each with its own weights and the same target."""
-    critic_reduction: Literal["auto", "min", "mean"] = "auto"
-    """Value of an action from two critics: the smaller, or the mean. "auto": the mean until a step has terminated an
+    critic_reduction: Literal["mean", "min", "auto"] = "mean"
+    """Value of an action from two critics: their mean, or the smaller. "auto": the mean until a step has terminated an
     episode, the smaller from then on."""
     critic_steps: Annotated[int, AT_LEAST_ONE] = 2
     """K: gradient steps on the critics per update, each on a batch of its own."""
@@ -215,6 +215,7 @@ class MPOConfig(OptimizerConfig):
         """
         return {
             **cls.replay_at_scale(num_envs, updates=8, rows=2),
+            "critic_reduction": "auto",
             "exploration_noise": "white",
             "gamma": 0.99,
             "init_log_alpha_stddev": 10.0,

@@ -119,12 +119,12 @@ SAMPLES = (
     Metric("entropy", "Entropy of a state's weights.", chart="entropy of the weights", panels=(WEIGHTS_ENTROPY,)),
     Metric(
         "health/out_of_bounds",
-        "Share of sampled actions outside their bounds in a dimension, where the critic cannot distinguish them.",
+        "Share of the dimensions of sampled actions outside their bounds, where the critic cannot distinguish them.",
         chart="sampled actions out of bounds",
         healthy=(0.0, 0.75),
         warning="out of bounds",
-        advice="{health/out_of_bounds:.0%} of MPO's sampled actions lie outside their bounds in a dimension, where the critic cannot "
-        "tell them apart: lower initial_std, or set epsilon_penalty to 0.001 if it is 0.",
+        advice="{health/out_of_bounds:.0%} of MPO's sampled actions lie outside their bounds, counted by dimension, where "
+        "the critic cannot tell them apart: lower initial_std, or set epsilon_penalty to 0.001 if it is 0.",
         optional=True,
     ),
     Metric(

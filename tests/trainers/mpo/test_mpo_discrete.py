@@ -287,9 +287,7 @@ def test_a_run_is_stored_as_integers_resumed_exactly_loaded_and_exported(tmp_pat
 
 
 def test_what_the_task_decides_is_said_of_choices() -> None:
-    assert set(MPOConfig().derived(0)) == {
-        *("E-step", "critic_reduction", "scale_rewards", "normalize_observations", "bfloat16_targets")
-    }
+    assert set(MPOConfig().derived(0)) == {*("E-step", "scale_rewards", "normalize_observations", "bfloat16_targets")}
 
 
 def test_several_choices_at_once_are_refused_with_the_algorithms_that_take_them() -> None:
