@@ -138,6 +138,19 @@ def test_a_row_says_won_or_lost_or_that_it_was_not_run(checkout: Path) -> None:
     assert row()[2] == "*not run*"
 
 
+def test_a_peer_without_any_return_is_beaten_by_no_share(checkout: Path) -> None:
+    """DreamerV3's PPO has 0 on cartpole/swingup_sparse."""
+    home = only_grid(
+        checkout,
+        'total_steps = 500_000\nseeds = 1\nresults = "../results"\nenvs = ["dm_control/cartpole/swingup_sparse"]\n'
+        '[entries.ppo-500k]\nalgo = "ppo"\n',
+    )
+    write_result(home, "ppo", "dm_control/cartpole/swingup_sparse", "500k", 0, [3.0], 500_000)
+    (row,) = rows(results_page(checkout, "raw"), "| cartpole/swingup_sparse at 500k | PPO |")
+    assert row[-2].startswith("0")
+    assert row[-1] == "**won**"
+
+
 def only_grid(checkout: Path, text: str) -> Path:
     """Replace all grids and results by one grid; return the folder of the results."""
     for name in ("grids", "results"):

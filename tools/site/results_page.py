@@ -235,8 +235,9 @@ def _line(row: Row, home: Path, links: str) -> str:
         theirs = f"{peer.text} ({peer.algorithm}, {peer.source}, {peer.seeds_text})"
     verdict = ""
     if cell is not None and peer is not None:
-        share = abs(cell.mean - peer.mean) / abs(peer.mean)
-        verdict = f"{'**won**' if _verdict(row) == 'won' else 'lost'} by {share:.0%}"
+        verdict = "**won**" if _verdict(row) == "won" else "lost"
+        if peer.mean != 0:  # a share of nothing is no number
+            verdict += f" by {abs(cell.mean - peer.mean) / abs(peer.mean):.0%}"
     return f"| {row.task.name} | {row.name} | {' | '.join(ours)} | {_seeds(row, home, links)} | {theirs} | {verdict} |"
 
 

@@ -123,7 +123,7 @@ SAMPLES = (
         chart="sampled actions out of bounds",
         healthy=(0.0, 0.75),
         warning="out of bounds",
-        advice="{health/out_of_bounds:.0%} of MPO's sampled actions lie outside their bounds, counted by dimension, where "
+        advice="{health/out_of_bounds:.0%} of MPO's sampled actions lie outside their bounds, by dimension, where "
         "the critic cannot tell them apart: lower initial_std, or set epsilon_penalty to 0.001 if it is 0.",
         optional=True,
     ),
