@@ -103,7 +103,10 @@ def _gaussian(draw: Draw) -> None:
         draw(draw.samples, draw.batch, draw.act),
     )
     low, high = -1 - draw.rand(draw.act), 1 + draw.rand(draw.act)
-    gaussian.mirrored(draw(draw.samples, draw.batch, draw.act), 2 * draw.samples)
+    for samples, factor in ((2 * draw.samples - 1, 1.0), (2 * draw.samples, 1.0), (2 * draw.samples, 1e-5)):
+        noise = draw(draw.samples, draw.batch, draw.act)
+        noise[:, 0, 0] *= factor  # a mean square below the least that is divided by
+        gaussian.mirrored(noise, samples)
     gaussian.gaussian_log_prob(mean, log_std, actions)
     gaussian.gaussian_entropy(log_std)
     gaussian.gaussian_kl_mean(mean, draw(draw.batch, draw.act), log_std)

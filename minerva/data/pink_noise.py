@@ -25,15 +25,14 @@ class PinkNoise:
         }
 
     @staticmethod
-    def next(state: Tree, white: Tensor) -> Tensor:
-        """Move the state one step on with white noise, and return the noise; of a stack of agents, [S, ...] each.
+    def followed(state: Tree, white: Tensor) -> tuple[Tree, Tensor]:
+        """Return the state after one more step and the noise, from white noise; or those of a stack of agents.
 
         [..., K, E, D] -> [..., E, D]
         """
-        decays = state["decays"] * state["begun"]  # at first nothing is there to be left
-        state["components"].copy_(next_components(state["components"], white, decays))
-        state["begun"].fill_(True)
-        return pink_noise(state["components"])
+        decays = state["decays"] * state["begun"]  # the first components are white, so that their variance is one
+        components = next_components(state["components"], white, decays)
+        return {**state, "components": components, "begun": torch.ones_like(state["begun"])}, pink_noise(components)
 
     def move(self, state: Tree) -> None:
         """Use these tensors, which hold equal values, as the storage of the state."""

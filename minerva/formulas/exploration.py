@@ -23,8 +23,9 @@ def first_log_std(actions: int) -> float:
 def next_components(before: Tensor, white: Tensor, decays: Tensor) -> Tensor:
     """Return the components of pink noise one step later; each keeps a variance of one.
 
-    `white` is standard-normal noise, `decays` the share of each that is left.  2 [..., K, E, D], [..., K, 1, 1] ->
-    [..., K, E, D]
+    `white` is standard-normal noise, `decays` the share of each that is left.
+
+    [..., K, E, D] twice, [..., K, 1, 1] -> [..., K, E, D]
     """
     # LaTeX: x_k = \phi_k x'_k + \sqrt{1 - \phi_k^2} \xi_k
     components = decays * before + torch.sqrt(1 - decays**2) * white

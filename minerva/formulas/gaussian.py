@@ -21,16 +21,17 @@ def sampled_actions(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
 def mirrored(noise: Tensor, samples: int) -> Tensor:
     """Return noise for N samples, the second half opposite the first; if N is odd, one has no counterpart.
 
-    The mean square over samples is one, as that of the normal distribution: with one sample, or a pair, that leaves
-    their signs.  [(N + 1) // 2, ...], N -> [N, ...]
+    The mean square over the samples is one, as that of the normal distribution: of one pair that leaves the signs.
+    [(N + 1) // 2, B, D], N -> [N, B, D]
     """
-    # LaTeX: v_{b,j} = \frac{1}{N} \sum_i \xi_{i,b,j}^2
-    mean_square = (noise**2).mean(0)
-    # LaTeX: \hat{\xi}_{i,b,j} = \frac{\xi_{i,b,j}}{\sqrt{v_{b,j} + \varepsilon_0}}
-    scaled = noise / torch.sqrt(mean_square + EPS)
-    # LaTeX: \bar{\xi}_{i,b,j} = -\hat{\xi}_{i,b,j}
-    opposite = -scaled
-    return torch.cat((scaled, opposite))[:samples]
+    # LaTeX: \bar{\xi}_{i,b,j} = -\xi_{i,b,j}
+    opposite = -noise
+    both = torch.cat((noise, opposite))[:samples]
+    # LaTeX: v_{b,j} = \frac{1}{N} \sum_i {\xi'_{i,b,j}}^2
+    mean_square = (both**2).mean(0)
+    # LaTeX: \hat{\xi}_{i,b,j} = \frac{\xi'_{i,b,j}}{\sqrt{\max(v_{b,j}, \varepsilon_0)}}
+    scaled = both / torch.sqrt(torch.clamp(mean_square, min=EPS))
+    return scaled
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:

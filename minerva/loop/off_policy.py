@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from minerva.compute.tree import Tree, mapped
+from minerva.compute.tree import Tree, copy_, mapped
 from minerva.config import STEPS_PER_REPORT
 from minerva.data.fields import action_field, transition_fields
 from minerva.data.normalizers import ReturnScale
@@ -56,7 +56,7 @@ class OffPolicyTrainer(Trainer):
     @functools.cached_property
     def pink_noise(self) -> PinkNoise | None:
         """Noise to explore with, or None: each step's noise is independent of those before."""
-        if not self.agent.explores_in_pink:
+        if not self.agent.acts_with_pink_noise:
             return None
         sizes = (self.num_envs, self.agent.distribution.noise_size)
         return PinkNoise(*sizes, self.device, self.agent.flat.vector.dtype)
@@ -132,9 +132,12 @@ class OffPolicyTrainer(Trainer):
         def draw(shape: tuple[int, ...]) -> Tensor:
             *before, envs = shape
             white = stack.draw_actions((*before, PinkNoise.COMPONENTS, envs))
-            if not before:
-                return PinkNoise.next(state, white)
-            return torch.stack([PinkNoise.next(state, step) for step in white.unbind(-4)], -3)
+            return torch.stack([step(part) for part in white.unbind(-4)], -3) if before else step(white)
+
+        def step(white: Tensor) -> Tensor:
+            after, noise = PinkNoise.followed(state, white)
+            copy_(state, after)
+            return noise
 
         return draw
 
@@ -194,7 +197,7 @@ class OffPolicyTrainer(Trainer):
             self.replay.frames.load_state_dict(state["frames"])
         if self.reward_scale:
             self.reward_scale.load_state_dict(state["reward_norm"])
-        if self.pink_noise is not None and "exploration" in state:  # which runs of earlier versions lack
+        if self.pink_noise is not None:
             self.pink_noise.load_state_dict(state["exploration"])
         self.last_metrics = dict(state["row"])
         self.health.load_state_dict(state["health"])

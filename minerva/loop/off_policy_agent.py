@@ -53,8 +53,8 @@ class OffPolicyAgent(Agent):
         return False
 
     @property
-    def explores_in_pink(self) -> bool:
-        """Whether actions are explored with pink noise instead of white."""
+    def acts_with_pink_noise(self) -> bool:
+        """Whether the actions that collect experience have pink noise instead of white."""
         return False
 
     def make_encoder(self, action: ActionSpec) -> ObservationEncoder:

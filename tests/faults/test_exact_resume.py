@@ -84,7 +84,7 @@ PARTS = {
     "vmpo": "trainer/agent trainer/horizon trainer/envs/simulators trainer/rollout trainer/health",
     "mpo": "trainer/agent/policy trainer/agent/q trainer/agent/policy_target trainer/agent/q_target "
     "trainer/agent/duals trainer/agent/moments trainer/agent/counters trainer/agent/generator trainer/envs/simulators "
-    "trainer/envs/obs trainer/episodes trainer/replay/generator trainer/health rows",
+    "trainer/envs/obs trainer/episodes trainer/replay/generator trainer/health trainer/exploration rows",
     "sac": "trainer/agent/policy trainer/agent/q trainer/agent/q_target trainer/agent/log_temperature "
     "trainer/agent/moments trainer/agent/generator trainer/replay/generator rows",
 }

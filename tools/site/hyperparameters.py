@@ -45,8 +45,8 @@ def hyperparameter_page(algo: str) -> str:
     config = config_class(algo)
     lines = [
         f"# {ALGORITHMS[algo].title}: hyperparameters",
-        f"Every field of `minerva.{config.__name__}`. On the command line `minerva train {algo} --gamma 0.995`, in"
-        f' Python `minerva.train("{algo}", env, gamma=0.995)`. Values outside their range are refused before training.'
+        f"Every field of `minerva.{config.__name__}`. On the command line `minerva train {algo} --gamma 0.98`, in"
+        f' Python `minerva.train("{algo}", env, gamma=0.98)`. Values outside their range are refused before training.'
         f" What is tuned for known tasks: [presets](../presets/{algo}.md).",
     ]
     group = None

@@ -40,7 +40,8 @@ are here, each linked to its raw file; settings were chosen on other seeds, from
 `benchmarks/results/README.md` tells of. Every row stands beside the best
 published mean of the same algorithm at the same budget; where nobody published V-MPO, beside the best PPO. Protocols
 differ, and are named at the end. *Not run* is what it says. Below each table stand the commands: what is not run they
-run, and what is there they make again, on the kind of device and the engine that made it, into the folder `again`.
+run, and what is there they make again, on the kind of device and the engine that made it, into the folder `again`;
+where a default has changed since, `benchmarks/results/README.md` says so, and a row's files have its settings.
 
 Where a grid has all tasks of a published comparison, a table ranks its entries among *all* algorithms that published
 these tasks at this budget, by the mean over tasks; its IQM is over tasks and seeds. Steps are environment steps

@@ -136,9 +136,10 @@ class MPOAgent(OffPolicyAgent):
         return self.config.scale_rewards
 
     @property
-    def explores_in_pink(self) -> bool:
-        """Whether actions are explored with pink noise instead of white; choices are not."""
-        return self.config.exploration_noise == "pink" and isinstance(self.policy, DiagonalGaussianPolicy)
+    def acts_with_pink_noise(self) -> bool:
+        """Whether the actions that collect experience have pink noise."""
+        wanted = self.config.exploration_noise == "pink" and not self.config.use_retrace
+        return wanted and isinstance(self.policy, DiagonalGaussianPolicy)
 
     def action_fields(self, action: Field) -> dict[str, Field]:
         """Return the replay fields that only Retrace needs: raw actions and their log-density; none without Retrace."""

@@ -169,14 +169,10 @@ class PolicyImprovement:
         return Temperatures(of_values, of_bounds)
 
     def scored(self, samples: Tree) -> Tree:
-        """Return the samples with minus the distance of each action to its bounds, `excess` [N, B].
-
-        `outside` [N, B, D] tells which of its dimensions are out of bounds.
-        """
+        """Return the samples with minus the distance of each action to its bounds, `excess` [N, B]."""
         policy = cast(Gaussian, self.policy.distribution)
-        actions, low, high = samples["actions"], policy.action_low, policy.action_high
-        excess = out_of_bounds_scores(actions, low, high)
-        return {**samples, "excess": excess, "outside": (actions < low) | (actions > high)}
+        excess = out_of_bounds_scores(samples["actions"], policy.action_low, policy.action_high)
+        return {**samples, "excess": excess}
 
     def weights(self, samples: Rows, temperature: Tensor) -> Tensor:
         """Return the weights of a state's samples by their values.  -> [N, B]"""
@@ -192,7 +188,8 @@ class PolicyImprovement:
 
     def sample_metrics(self, samples: Rows, psi: Tensor) -> Rows:
         """Return what only sampled actions tell: how many count, and how many dimensions lie out of bounds."""
-        out_of_bounds = samples["outside"].to(psi.dtype).mean()
+        policy, actions = cast(Gaussian, self.policy.distribution), samples["actions"]
+        out_of_bounds = ((actions < policy.action_low) | (actions > policy.action_high)).to(psi.dtype).mean()
         return {"health/effective_samples": effective_samples(psi).mean(), "health/out_of_bounds": out_of_bounds}
 
     # --- duals ----------------------------------------------------------------------------------------------

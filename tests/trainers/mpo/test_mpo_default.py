@@ -75,12 +75,25 @@ def test_mirrored_samples_lie_opposite_each_other_around_the_mean() -> None:
     assert distances.abs().min() > 0
 
 
-def test_mirrored_samples_are_one_standard_deviation_away_in_the_mean_square() -> None:
-    made = agent(action_samples=6)
+@pytest.mark.parametrize("samples", [2, 5, 6])
+def test_mirrored_samples_are_one_standard_deviation_away_in_the_mean_square(samples: int) -> None:
+    made = agent(action_samples=samples)
     data = made.prepared(batch(32))
-    _, samples = made.evaluated.targets(made.state, data, made.draw_update(data), made.hyper())
-    distances = (samples["actions"] - samples["old"]["mean"]) / samples["old"]["log_std"].exp()
+    _, found = made.evaluated.targets(made.state, data, made.draw_update(data), made.hyper())
+    distances = (found["actions"] - found["old"]["mean"]) / found["old"]["log_std"].exp()
     torch.testing.assert_close(distances.square().mean(0), torch.ones(16, ACT), atol=1e-4, rtol=0)
+
+
+def test_out_of_bounds_counts_dimensions() -> None:
+    """Means of 5 and 0 in two dimensions, whose bounds are -1 and 1, with a standard deviation of 0.01."""
+    made = agent(initial_std=0.01, policy_lr=1e-30)
+    with torch.no_grad():
+        for policy in (made.policy, made.policy_target):
+            policy.policy_mean.weight.zero_()
+            policy.policy_mean.bias.copy_(torch.tensor([5.0] + [0.0] * (ACT - 1)))
+    metrics = made.update(batch(32))
+    assert metrics is not None
+    assert metrics["health/out_of_bounds"] == pytest.approx(1 / ACT)
 
 
 @pytest.mark.parametrize("layer", ["policy_mean", "policy_logstd"])

@@ -19,6 +19,7 @@ PUBLISHED: dict[str, Any] = {
 }
 PUBLISHED |= {"policy_lr": 3e-4, "q_lr": 3e-4, "temperature_lr": 0.01, "lambda_lr": 0.01, "anneal_lr": False}
 PUBLISHED |= {"kl_epsilon": 0.1, "mstep_kl_epsilon": 0.01, "mstep_kl_epsilon_std": 1e-6, "initial_std": 0.5}
+PUBLISHED |= {"exploration_noise": "white", "mirrored_samples": False, "init_log_alpha_stddev": 10.0}
 PUBLISHED |= {"policy_layer_sizes": (256, 256, 256), "target_networks_update_period": 100, "acting_policy": "target"}
 OWN: dict[str, dict[str, Any]] = {"Hopper-v5": {"gamma": 0.995, "anneal_lr": True}, "Humanoid-v5": {"anneal_lr": True}}
 
