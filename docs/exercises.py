@@ -20,6 +20,7 @@ from minerva.formulas import (
     horizon,
     lagrange,
     optimizers,
+    pink_noise,
     returns,
     statistics,
     trust_region,
@@ -288,6 +289,10 @@ def _scores(draw: Draw) -> None:
 
 
 def _mpo(draw: Draw) -> None:
+    for components in (3, 4, 6):
+        decays = torch.tensor([0.0, *(draw.between(0.2, 0.9) for _ in range(components - 1))])
+        size = (components, draw.batch, draw.act)
+        pink_noise.pink_noise(pink_noise.next_components(draw(*size), draw(*size), decays.view(-1, 1, 1)))
     for number in (1, draw.act, draw.batch, draw.rows):
         MPOConfig().first_std(number)
     mean, log_std = draw(draw.batch, draw.act), 0.3 * draw(draw.batch, draw.act)
@@ -347,9 +352,6 @@ def _vmpo(draw: Draw) -> None:
 def _ppo(draw: Draw) -> None:
     for number in (1, draw.act, draw.batch, draw.rows):
         exploration.first_log_std(number)
-        decays = torch.tensor([0.0, *(draw.between(0.2, 0.9) for _ in range(number))])
-        size = (len(decays), draw.batch, draw.act)
-        exploration.pink_noise(exploration.next_components(draw(*size), draw(*size), decays.view(-1, 1, 1)))
     clip_ratio = draw.number(0.15, 0.3)
     ratio_log = ppo.log_ratio(0.4 * draw(draw.rows), 0.4 * draw(draw.rows))
     ratio = torch.exp(ratio_log)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from minerva.compute.tree import Tree, copy_
-from minerva.formulas.exploration import DECAYS, next_components, pink_noise
+from minerva.formulas.pink_noise import DECAYS, next_components, pink_noise
 
 
 class PinkNoise:

@@ -10,7 +10,7 @@ from torch import Tensor
 from minerva.compute import tree
 from minerva.compute.tree import copy_
 from minerva.data.pink_noise import PinkNoise
-from minerva.formulas.exploration import DECAYS
+from minerva.formulas.pink_noise import DECAYS
 from minerva.loop.stacking import Stack, joined_state
 from minerva.trainers.registry import trainer_class
 

@@ -10,7 +10,7 @@
   and `improve.PolicyImprovement.dual_loss`.
 - Policy evaluation (eq. 13): `losses.critic_loss`; Retrace (Munos et al. 2016, eq. 4): `formulas/returns.py`,
   `retrace`; targets: `evaluate.PolicyEvaluation.targets`.
-- Pink noise to collect experience with (Eberhard et al. 2023): `formulas/exploration.py`, `data/pink_noise.py`.
+- Pink noise to collect experience with (Eberhard et al. 2023): `formulas/pink_noise.py`, `data/pink_noise.py`.
 - Penalty on actions out of bounds (Abdolmaleki et al. 2020): `losses.out_of_bounds_scores`.
 
 Files: `config.py` every setting; `losses.py` the formulas; `evaluate.py` the critic's targets and its update;

@@ -157,7 +157,7 @@ def test_committed_results_give_the_figures_of_the_front_page(committed: Path) -
     gym = re.findall(rf"^\| (\S+-v5) \| (\S+), (\d+M)([^|]*) \| {FIGURE} \| (\**[\d,]+\**) ", page, re.M)
     gym = [(task, entry_of(task, algo, steps, more, found), steps, *row) for task, algo, steps, more, *row in gym]
     shown += [(entry, f"{task} at {steps}", mean, std) for task, entry, steps, mean, std, _ in gym]
-    assert (len(rows), len(gym)) == (8, 29)
+    assert (len(rows), len(gym)) == (8, 30)
     for entry, task, mean, std in shown:
         cell = found[entry, task]
         assert (number(cell.mean), number(cell.std or 0, like=cell.mean)) == (mean.strip("*"), std)
