@@ -26,13 +26,13 @@ class PinkNoise:
 
     @staticmethod
     def followed(state: Tree, white: Tensor) -> tuple[Tree, Tensor]:
-        """Return the state after one more step and the noise, from white noise; or those of a stack of agents.
+        """Return what one more step changes in the state, and the noise, from white noise; or a stack of both.
 
         [..., K, E, D] -> [..., E, D]
         """
         decays = state["decays"] * state["begun"]  # the first components are white, so that their variance is one
         components = next_components(state["components"], white, decays)
-        return {**state, "components": components, "begun": torch.ones_like(state["begun"])}, pink_noise(components)
+        return {"components": components, "begun": torch.ones_like(state["begun"])}, pink_noise(components)
 
     def move(self, state: Tree) -> None:
         """Use these tensors, which hold equal values, as the storage of the state."""

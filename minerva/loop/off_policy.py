@@ -28,10 +28,11 @@ from minerva.runs.run_group import RunGroup
 
 REPORT_EVERY = 1_000
 """Fewest environment steps between reports: copying metrics to the host more often would stall the device."""
-DrawNoise = Callable[[tuple[int, ...]], Tensor]
-"""Draws the noise of actions for a shape, [E] or [T, E], of all stacked agents."""
 MIN_SKIPPED = 20
 """A run stops if at least so many updates between two reports, and all of them, were skipped."""
+
+DrawNoise = Callable[[tuple[int, ...]], Tensor]
+"""Draws the noise of actions for a shape, [E] or [T, E], of all stacked agents."""
 
 
 class OffPolicyTrainer(Trainer):
